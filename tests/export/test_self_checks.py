@@ -65,7 +65,7 @@ def recorded(bundle: Bundle, plan: TorchScriptPlan) -> list[Recorded]:
             rounds[-1].left = super().end_round(steps)
             return rounds[-1].left
 
-    check_training(Recorder(plan._module, torch.device("cpu")), a_model(bundle), bundle.manifest, four(bundle))
+    check_training(Recorder(plan._module, torch.device("cpu")), a_model(bundle), [], bundle.manifest, four(bundle))
     return rounds
 
 
@@ -112,7 +112,7 @@ def test_results_that_differ_from_the_manifest_are_rejected(
             return results if value is None else {**results, role: value}
 
     with pytest.raises(InvalidInput, match=message):
-        check_training(Forgetful(plan._module, torch.device("cpu")), a_model(bundle), bundle.manifest, four(bundle))
+        check_training(Forgetful(plan._module, torch.device("cpu")), a_model(bundle), [], bundle.manifest, four(bundle))
 
 
 def test_a_failing_objective_is_named_besides_the_model(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_failing_objective_is_named_besides_the_model(tmp_path: Path) -> None:
 
     plan = Failing(load_plan(tmp_path / PLAN_FILE, "cpu")._module, torch.device("cpu"))
     with pytest.raises(InvalidInput, match="objective has no loss"):
-        check_training(plan, a_model(bundle), bundle.manifest, four(bundle))
+        check_training(plan, a_model(bundle), [], bundle.manifest, four(bundle))
 
 
 def test_a_loss_that_is_no_scalar_is_rejected(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_loss_that_is_no_scalar_is_rejected(tmp_path: Path) -> None:
 
     plan = Batched(load_plan(tmp_path / PLAN_FILE, "cpu")._module, torch.device("cpu"))
     with refused(InvalidInput, "method", "fedavg"):
-        check_training(plan, a_model(bundle), bundle.manifest, four(bundle))
+        check_training(plan, a_model(bundle), [], bundle.manifest, four(bundle))
 
 
 def test_samples_for_the_checks_are_like_the_description(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from moonfed.bundle.manifest import GRAPH_FILE
 from moonfed.data.data_set import DataSet
 from moonfed.data.npz import NpzSource
 from moonfed.edge_client.data.split import split
-from moonfed.edge_client.state.local_models import MODEL_FILE
 from moonfed.errors import MoonfedError
 from moonfed.experiments.child_processes import run
 from moonfed.export.binding import bind_file
@@ -52,7 +51,7 @@ def correct(bundle: Path, model: Path, samples: DataSet) -> int:
 
 def expected(federation: Federation, bundle: Path, model: Path, device: str) -> dict[str, Any]:
     samples = held_out(federation, bundle, device)
-    own = federation.directory / device / "local" / "r" / MODEL_FILE
+    own = federation.directory / device / "local" / "r" / "model.safetensors"
     right, own_right = correct(bundle, model, samples), correct(bundle, own, samples)
     return {
         "device": device,

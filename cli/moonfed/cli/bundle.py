@@ -99,8 +99,8 @@ def bundle(
         str,
         typer.Option(
             metavar="TENSORS",
-            help="Tensors that are not trained, and that devices fetch once: encoder, all-but-head, batchnorm, or names "
-            "of modules with * and [1-3]; commas between several.",
+            help="Tensors that are not trained, and that devices fetch once: encoder, all-but-head, batchnorm, or "
+            "names of modules with * and [1-3]; commas between several.",
         ),
     ] = "",
     personal: Annotated[

@@ -136,6 +136,11 @@ def required_files(*, frozen: Sequence[object], personal: Sequence[object]) -> t
     return (*FILES, *([FROZEN_FILE] if frozen else []), *([PERSONAL_FILE] if personal else []))
 
 
+def parts_of(manifest: Manifest) -> dict[str, BlobRef]:
+    """Return the files of frozen and of personal tensors, by name."""
+    return {name: manifest.files[name] for name in (FROZEN_FILE, PERSONAL_FILE) if name in manifest.files}
+
+
 def output_shape(sample: InputSpec, target: TargetSpec) -> tuple[int, ...]:
     """Return the shape of a model's output for one sample, as its plan and its ONNX graph return it."""
     count = len(target.names)

@@ -6,14 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from moonfed.blobs.tensors import open_model, split
-from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec, Manifest
+from moonfed.bundle.manifest import (
+    FROZEN_FILE,
+    MANIFEST_FILE,
+    PERSONAL,
+    PERSONAL_FILE,
+    PLAN_FILE,
+    InputSpec,
+    Manifest,
+)
 from moonfed.data.data_set import Inputs
 from moonfed.models.release_manifest import WEIGHTS_FILE
 from moonfed.plan.interface import load_plan
+from moonfed.plan.tensors import read_tensors
 from moonfed.sandbox.ipc import ParentPipe
 from moonfed.sandbox.shared_predictions import Outputs, answer
 
@@ -22,12 +29,13 @@ class PlanModel:
     """A plan that was given a model's weights."""
 
     def __init__(self, directory: Path, accelerator: str = "cpu") -> None:
-        """`directory`: of the manifest, the plan and the weights."""
+        """`directory`: of the manifest, the plan, the weights and the other parts of the model."""
         manifest = Manifest.from_bytes((directory / MANIFEST_FILE).read_bytes())
-        weights = np.array(open_model(directory / WEIGHTS_FILE, manifest.tensors))
-        self._plan = load_plan(directory / PLAN_FILE, accelerator)
-        tensors = [torch.from_numpy(values) for values in split(weights, manifest.tensors).values()]
-        self._plan.begin_round(tensors, [], {}, manifest.training.hyperparameters)
+        frozen = read_tensors(directory / FROZEN_FILE, manifest.frozen) if manifest.frozen else ()
+        self._plan = load_plan(directory / PLAN_FILE, accelerator, frozen=frozen)
+        own = {PERSONAL: read_tensors(directory / PERSONAL_FILE, manifest.personal)} if manifest.personal else {}
+        model = read_tensors(directory / WEIGHTS_FILE, manifest.tensors)
+        self._plan.begin_round(model, [], own, manifest.training.hyperparameters)
 
     def predict(self, inputs: Inputs) -> Outputs:
         """Compute the outputs [N, …] of raw samples [N, …]."""

@@ -26,6 +26,7 @@ class Job:
     manifest_file: str
     plan_file: str
     files: Mapping[str, str]
+    parts: Mapping[str, str] = field(default_factory=dict)  # the bundle's files of frozen and of personal tensors
     counted: AttemptId | None = None
     encodings: Encodings = field(default_factory=Encodings)  # of the global model's file, and of the update's model
     max_steps: int | None = None
@@ -64,6 +65,8 @@ class ScoreJob:
     manifest_file: str
     plan_file: str
     model: str  # the global model's file
+    parts: Mapping[str, str] = field(default_factory=dict)  # the bundle's files of frozen and of personal tensors
+    personal: str | None = None  # the device's own tensors, without which the bundle's are used
     local_model: str | None = None  # the device's own
 
     @property

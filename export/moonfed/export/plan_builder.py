@@ -42,8 +42,8 @@ def compile_plan(
     """Compile a plan to TorchScript, without weights; the network is not modified.
 
     `criterion`: by default cross-entropy. `optimiser`: by default SGD. `augmentation`: raw samples to raw samples, like
-    `NoAugmentation`. `parts`: of the network's tensors; by default, all are shared. `model`: its name for error messages. Raises InvalidInput if TorchScript cannot compile the
-    network or the objective.
+    `NoAugmentation`. `parts`: of the network's tensors; by default, all are shared. `model`: its name for error
+    messages. Raises InvalidInput if TorchScript cannot compile the network or the objective.
     """
     plan = TrainingPlan(
         check_layers(network),

@@ -22,6 +22,26 @@ def any_channels_last(tensors: list[torch.Tensor]) -> bool:
     return False
 
 
+def sides_of(batch: torch.Tensor) -> list[int]:
+    """Return the sides of one sample of a batch."""
+    return [batch.size(dimension) for dimension in range(1, batch.dim())]
+
+
+def product(sides: list[int]) -> int:
+    """Return the product, 1 of none; TorchScript knows no math.prod."""
+    found = 1
+    for side in sides:
+        found *= side
+    return found
+
+
+def shaped(batch: torch.Tensor, sides: list[int]) -> torch.Tensor:
+    """Give the samples of a batch these sides."""
+    shape = [batch.size(0)]
+    shape.extend(sides)
+    return batch.reshape(shape)
+
+
 def pick(tensors: list[torch.Tensor], places: list[int]) -> list[torch.Tensor]:
     """Return the tensors at those positions."""
     return [tensors[place] for place in places]

@@ -10,7 +10,16 @@ import numpy as np
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from moonfed.bundle.manifest import MODEL, PERSONAL, PROTOTYPES, VARIATE, VARIATE_CHANGE, InputSpec, Manifest, output_shape
+from moonfed.bundle.manifest import (
+    MODEL,
+    PERSONAL,
+    PROTOTYPES,
+    VARIATE,
+    VARIATE_CHANGE,
+    InputSpec,
+    Manifest,
+    output_shape,
+)
 from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import Inputs
 from moonfed.errors import InvalidInput, TrainingFailed
@@ -168,8 +177,9 @@ def check_training(
 ) -> Mapping[str, Model]:
     """Run short rounds with everything that the method uses, in sequence; return the last one's results, by role.
 
-    `initial`, `personal`: the shared and the personal tensors. There are two rounds, and one at the end of each schedule. Raises InvalidInput unless losses, metrics and results
-    are finite, the results are those of the manifest, and the weights change.
+    `initial`, `personal`: the shared and the personal tensors. There are two rounds, and one at the end of each
+    schedule. Raises InvalidInput unless losses, metrics and results are finite, the results are those of the manifest,
+    and the weights change.
     """
     model = list(initial)
     previous = list[Model]()

@@ -18,7 +18,7 @@ from moonfed.export.methods.method import Method
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.optimiser import Optimiser, clipped
 from moonfed.export.reference_encoders import reference_encoders
-from moonfed.export.script_utils import any_channels_last, copy_into
+from moonfed.export.script_utils import any_channels_last, copy_into, product, shaped, sides_of
 from moonfed.export.step_schedule import read_step_schedule
 from moonfed.export.tensor_parts import TensorParts, freeze_modules
 
@@ -127,7 +127,7 @@ class TrainingPlan(torch.nn.Module):
             if "personal" not in received:
                 raise ValueError("the personal tensors are missing")
             copy_into(self.personal, received["personal"])
-        self.channels_last = any_channels_last(self.state)
+        self.channels_last = any_channels_last(self.whole)
         for counter in self.counters:
             counter.zero_()
         self.previous = min(len(previous_models), self.most_previous)
@@ -135,7 +135,7 @@ class TrainingPlan(torch.nn.Module):
             self.encoders.load(0, self.whole)
             for index in range(self.previous):
                 self.encoders.load(1 + index, self.with_shared(previous_models[index]))
-        device = self.state[0].device
+        device = self.trained[0].device
         self.schedule.begin(steps, device)  # type: ignore[operator]
         self.optimiser.begin(self.trained)  # type: ignore[operator]
         self.loss_scale.begin(device)
@@ -175,20 +175,18 @@ class TrainingPlan(torch.nn.Module):
         samples = self.prepared(inputs, draws)
         references = self.frozen_references(samples)
         if self.has_prefix:
-            self.sides, self.reference_sides = samples.size()[1:], references.size()[1:]
+            self.sides, self.reference_sides = sides_of(samples), sides_of(references)
             flat = samples.flatten(1)
             return torch.cat([flat, references.flatten(1)], 1) if references.numel() > 0 else flat
         return references
 
     def kept(self, found: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the prefix's outputs [B, …] and the objective's references [B, …] of `references`."""
-        width = 1
-        for side in self.sides:
-            width *= side
-        samples = found[:, :width].reshape([found.size(0)] + self.sides)
+        width = product(self.sides)
+        samples = shaped(found[:, :width], self.sides)
         if self.channels_last and samples.dim() == 4:
             samples = samples.contiguous(memory_format=torch.channels_last)
-        return samples, found[:, width:].reshape([found.size(0)] + self.reference_sides)
+        return samples, shaped(found[:, width:], self.reference_sides)
 
     def prepared(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         """Augment and preprocess samples, once for all encoders."""

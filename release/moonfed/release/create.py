@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from moonfed.blobs.store import BlobRef, ref_of_bytes
-from moonfed.bundle.manifest import ACCURACY, MANIFEST_FILE, PLAN_FILE, Metric
+from moonfed.bundle.manifest import ACCURACY, MANIFEST_FILE, PLAN_FILE, Metric, parts_of
 from moonfed.client import Release, Run
 from moonfed.control.runs import Round
 from moonfed.data.data_set import DataSet
@@ -204,6 +204,7 @@ def _plan_files(runs: CoordinatorClient, checked: CheckedModel) -> dict[str, tup
         MANIFEST_FILE: checked.manifest_ref,
         PLAN_FILE: checked.manifest.files[PLAN_FILE],
         WEIGHTS_FILE: checked.weights,
+        **parts_of(checked.manifest),
     }
     return {name: (ref, runs.fetch(ref)) for name, ref in refs.items()}
 

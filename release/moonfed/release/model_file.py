@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from moonfed.blobs.store import BlobRef
 from moonfed.blobs.tensors import open_model
-from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, Manifest, output_shape
+from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, Manifest, output_shape, parts_of
 from moonfed.control.runs import Run
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import IGNORED, Source
@@ -87,7 +87,8 @@ def check_on(
     template = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
     graph = simplify(bind(template, vector, manifest, origin, embeddings=embeddings))
     weights = runs.fetch(chosen.ref).read_bytes()
-    with sandboxed_plan(manifest, runs.fetch(manifest.files[PLAN_FILE]).read_bytes(), weights) as plan:
+    parts = {name: runs.fetch(ref).read_bytes() for name, ref in parts_of(manifest).items()}
+    with sandboxed_plan(manifest, runs.fetch(manifest.files[PLAN_FILE]).read_bytes(), weights, parts) as plan:
         difference = require_parity(graph, plan, samples.inputs, bound=bound)
     # The difference itself is left out: its digits depend on the processor, so the same model would give a different
     # file elsewhere, which a repository that has the model would reject. Report and model card show it.
@@ -104,9 +105,12 @@ def check_on(
 
 
 @contextmanager
-def sandboxed_plan(manifest: Manifest, plan: bytes, weights: bytes) -> Iterator[Predict]:
-    """Load a plan in the sandbox; return the function by which it predicts with these weights."""
-    contents = {MANIFEST_FILE: manifest.to_bytes(), PLAN_FILE: plan, WEIGHTS_FILE: weights}
+def sandboxed_plan(manifest: Manifest, plan: bytes, weights: bytes, parts: Mapping[str, bytes]) -> Iterator[Predict]:
+    """Load a plan in the sandbox; return the function by which it predicts with these weights.
+
+    `parts`: the bundle's files of frozen and of personal tensors.
+    """
+    contents = {MANIFEST_FILE: manifest.to_bytes(), PLAN_FILE: plan, WEIGHTS_FILE: weights, **parts}
     shape = output_shape(manifest.input, manifest.target)
     shared = SharedPredictions(shape)
     settings = {"input": manifest.input.to_document(), "file": shared.samples, "results": shared.results}

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from moonfed.blobs.tensors import model_size
-from moonfed.bundle.manifest import MODEL, Manifest
+from moonfed.bundle.manifest import MODEL, PERSONAL, Manifest
 from moonfed.coordinator.aggregation.closed_round import Contribution
 from moonfed.coordinator.aggregation.model_files import SLICE_ELEMENTS, is_parameter, ranges, read_elements, writers
 from moonfed.errors import InvalidInput
@@ -25,7 +25,7 @@ from moonfed.server_rules import SERVER_RULES
 
 def require_bufferable(manifest: Manifest) -> None:
     """Raise InvalidInput for a bundle whose updates are valid only in the round that they started from."""
-    roles = sorted({*manifest.downlink, *manifest.uplink, *manifest.device_state})
+    roles = sorted({*manifest.downlink, *manifest.uplink, *manifest.device_state} - {PERSONAL})
     if roles:
         raise InvalidInput(
             field="method",

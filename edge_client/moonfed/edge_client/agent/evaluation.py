@@ -9,12 +9,12 @@ from pathlib import Path
 
 from moonfed.blobs.schema import ITEM_SIZE, model_size
 from moonfed.blobs.store import BlobDirectory, BlobRef
-from moonfed.bundle.manifest import PLAN_FILE, Manifest
+from moonfed.bundle.manifest import PERSONAL, PLAN_FILE, Manifest, parts_of
 from moonfed.edge_client.agent.compatibility import require_runnable, require_signature
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.agent.redact import without_paths
-from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Superseded, WindowClosed
+from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Superseded, WindowClosed, fetch_parts
 from moonfed.edge_client.agent.worker_process import FILE_HEADER, WorkerProcess
 from moonfed.edge_client.job import ScoreJob
 from moonfed.edge_client.resources.free_disk import require_free
@@ -100,16 +100,20 @@ class Evaluations:
         require_runnable(manifest)
         plan = manifest.files[PLAN_FILE]
         _require_size(task.model, manifest)
-        self._require_disk(plan, task.model)
+        self._require_disk([plan, *parts_of(manifest).values()], task.model)
         local = find_local_model(state, task.run, manifest=task.manifest.sha256, seed=task.seed)
+        own = find_local_model(state, task.run, PERSONAL, manifest=task.manifest.sha256, seed=task.seed)
         keep_only(self._models.root, {task.model.sha256})  # not the parts of models of other evaluations
         plan_file, model_file = self._fetch(plan, self._blobs), self._fetch(task.model, self._models)
+        parts = fetch_parts(self._transfers, manifest, self._blobs, self._may_fetch)
         try:
             found = self._worker.score(
                 ScoreJob(
                     manifest_file=str(manifest_file),
                     plan_file=str(plan_file),
                     model=str(model_file),
+                    parts=parts,
+                    personal=str(own) if own else None,
                     local_model=str(local) if local else None,
                 ),
                 self._may_continue,
@@ -132,9 +136,9 @@ class Evaluations:
         os.utime(file)  # for collect_garbage
         return file
 
-    def _require_disk(self, plan: BlobRef, model: BlobRef) -> None:
-        absent = [ref.size for ref, blobs in ((plan, self._blobs), (model, self._models)) if not blobs.has(ref)]
-        require_free(sum(absent), self._models, "the evaluation")
+    def _require_disk(self, kept: list[BlobRef], model: BlobRef) -> None:
+        pairs = [*((ref, self._blobs) for ref in kept), (model, self._models)]
+        require_free(sum(ref.size for ref, blobs in pairs if not blobs.has(ref)), self._models, "the evaluation")
 
 
 def _require_size(model: BlobRef, manifest: Manifest) -> None:

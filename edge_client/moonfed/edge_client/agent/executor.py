@@ -25,7 +25,7 @@ from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
 from moonfed.edge_client.agent.heartbeat import ProgressReporter, retry_advice
 from moonfed.edge_client.agent.inbox import Inbox, Task
 from moonfed.edge_client.agent.redact import without_paths
-from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Superseded
+from moonfed.edge_client.agent.transfers import REJECTIONS, BlobTransfers, Superseded, fetch_parts
 from moonfed.edge_client.agent.worker_process import FILE_HEADER, WorkerProcess
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.resources.free_disk import require_disk
@@ -283,6 +283,7 @@ class Executor:
         require_disk(assignment, manifest, self._blobs, self._globals)
         plan_file = self._transfers.fetch(manifest.files[PLAN_FILE], self._blobs, should_continue=should_continue)
         os.utime(plan_file)
+        parts = fetch_parts(self._transfers, manifest, self._blobs, should_continue)
         files = {
             role: self._transfers.fetch(ref, self._globals, should_continue=should_continue)
             for role, ref in assignment.blobs.items()
@@ -295,6 +296,7 @@ class Executor:
             manifest_file=str(manifest_file),
             plan_file=str(plan_file),
             files={role: str(file) for role, file in files.items()},
+            parts=parts,
             counted=assignment.counted,
             encodings=assignment.encodings,
             max_steps=self._settings.max_steps,

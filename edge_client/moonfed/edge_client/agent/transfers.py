@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from moonfed.blobs.store import BlobDirectory, BlobRef
+from moonfed.bundle.manifest import Manifest, parts_of
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
 from moonfed.edge_client.state.round_store import StoredRound
@@ -156,3 +158,15 @@ class BlobTransfers:
             raise Superseded("a newer task of the same run or release has taken its place")
         if self.ending.is_set():
             raise Superseded("this device is shutting down")
+
+
+def fetch_parts(
+    transfers: BlobTransfers, manifest: Manifest, blobs: BlobDirectory, should_continue: Callable[[], bool]
+) -> dict[str, str]:
+    """Fetch the files of frozen and of personal tensors that are not there yet; return their paths by name."""
+    parts: dict[str, str] = {}
+    for name, ref in parts_of(manifest).items():
+        file = transfers.fetch(ref, blobs, should_continue=should_continue)
+        os.utime(file)  # for collect_garbage
+        parts[name] = str(file)
+    return parts

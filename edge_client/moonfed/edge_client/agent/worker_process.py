@@ -363,6 +363,7 @@ class WorkerProcess:
             manifest_file=add(job.manifest_file, "manifest.json"),
             plan_file=add(job.plan_file, "plan.pt"),
             files={role: add(file, f"{role}.received") for role, file in job.files.items()},
+            parts={name: add(file, name) for name, file in job.parts.items()},
             previous_models=tuple(add(file, f"{index}.previous") for index, file in enumerate(job.previous_models)),
             kept={role: add(file, f"{role}.kept") for role, file in job.kept.items()},
         )
@@ -373,6 +374,8 @@ class WorkerProcess:
             manifest_file=add(job.manifest_file, "manifest.json"),
             plan_file=add(job.plan_file, "plan.pt"),
             model=add(job.model, "model.received"),
+            parts={name: add(file, name) for name, file in job.parts.items()},
+            personal=add(job.personal, "personal.kept") if job.personal else None,
             local_model=add(job.local_model, "local.previous") if job.local_model else None,
         )
 

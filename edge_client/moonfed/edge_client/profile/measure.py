@@ -16,7 +16,7 @@ import torch
 
 from moonfed.available_memory import Available, available_memory
 from moonfed.bundle.files import Bundle, read_bundle
-from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
+from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, parts_of
 from moonfed.edge_client.agent.compatibility import describe_platform, require_runnable
 from moonfed.edge_client.data.class_counts import count_samples
 from moonfed.edge_client.profile.task import MeasureSettings, Times
@@ -173,7 +173,7 @@ def _measured(
     with TemporaryDirectory(prefix="moonfed-") as root:
         directory = JobDirectory(Path(root), settings.state)
         directory.clear()
-        for name in (MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE):
+        for name in (MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, *parts_of(bundle.manifest)):
             (directory.input / name).write_bytes(bundle.contents[name])
         wanted = MeasureSettings(
             directory=str(directory.input),

@@ -12,17 +12,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from moonfed.available_memory import peak_memory, resident_memory
-from moonfed.blobs import tensors
-from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest
+from moonfed.bundle.manifest import (
+    FROZEN_FILE,
+    MANIFEST_FILE,
+    PERSONAL,
+    PERSONAL_FILE,
+    PLAN_FILE,
+    WEIGHTS_FILE,
+    Manifest,
+)
 from moonfed.bundle.target import TargetSpec
 from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.edge_client.training.cuda_graph import CUDA_GRAPHS, launcher, own_stream
 from moonfed.edge_client.training.data_placement import Samples
 from moonfed.plan.interface import Plan, load_plan
+from moonfed.plan.tensors import read_tensors
 from moonfed.sandbox.ipc import ParentPipe
 
 WARM_UP = 5  # warm-up calls: libraries select kernels, and CUDA graphs are captured
@@ -117,13 +124,16 @@ def measure(settings: MeasureSettings, report: Callable[[str], None]) -> Times:
 
 def _begun_plan(manifest: Manifest, settings: MeasureSettings, directory: Path) -> Plan:
     """Return the bundle's plan in a round whose previous models are all copies of the initial one."""
-    specs = manifest.tensors
-    vector = np.array(tensors.open_model(directory / WEIGHTS_FILE, specs))
-    model = [torch.from_numpy(values) for values in tensors.split(vector, specs).values()]
+    model = read_tensors(directory / WEIGHTS_FILE, manifest.tensors)
     plan = load_plan(
-        directory / PLAN_FILE, settings.accelerator, precision=settings.precision, memory_format=settings.memory_format
+        directory / PLAN_FILE,
+        settings.accelerator,
+        precision=settings.precision,
+        memory_format=settings.memory_format,
+        frozen=read_tensors(directory / FROZEN_FILE, manifest.frozen) if manifest.frozen else (),
     )
-    plan.begin_round(model, [model] * manifest.previous_models, {}, manifest.training_at(1).hyperparameters)
+    own = {PERSONAL: read_tensors(directory / PERSONAL_FILE, manifest.personal)} if manifest.personal else {}
+    plan.begin_round(model, [model] * manifest.previous_models, own, manifest.training_at(1).hyperparameters)
     return plan
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from moonfed.blobs.schema import ITEM_SIZE, TensorSpec, model_size
 from moonfed.blobs.store import BlobDirectory, BlobRef
-from moonfed.bundle.manifest import PLAN_FILE, Manifest
+from moonfed.bundle.manifest import PLAN_FILE, Manifest, parts_of
 from moonfed.errors import ResourceExhausted
 from moonfed.fleet.assignment import Assignment
 from moonfed.sizes import human
@@ -41,7 +41,8 @@ def round_bytes(assignment: Assignment, manifest: Manifest, blobs: BlobDirectory
 
     If updates are encoded, the encoded model and the encoding error are stored, too.
     """
-    absent = _absent(blobs, [manifest.files[PLAN_FILE]]) + _absent(models, assignment.blobs.values())
+    once = [manifest.files[PLAN_FILE], *parts_of(manifest).values()]
+    absent = _absent(blobs, once) + _absent(models, assignment.blobs.values())
     copies = 3 if assignment.encodings.updates_encoded else 1
     written = copies * model_size(manifest.tensors) + _elements(manifest.uplink) + _elements(manifest.device_state)
     return absent + ITEM_SIZE * written + FILES_BYTES

@@ -107,7 +107,8 @@ def round_bytes(
     bytes that the process holds with torch loaded, without plan and data. `mapped`: whether the samples stay in files,
     of which only some batches are in memory at a time.
     """
-    model, trained = _bytes(manifest.tensors), _bytes(manifest.parameters)
+    shared, frozen, trained = _bytes(manifest.tensors), _bytes(manifest.frozen), _bytes(_trained(manifest))
+    model = shared + _bytes(manifest.personal)
     received, kept = _roles_bytes(manifest.downlink), _roles_bytes(manifest.device_state)
     batch = min(batch_size, max(samples, 1))
     mixed = precision != "float32"
@@ -115,18 +116,18 @@ def round_bytes(
     activations = manifest.plan.activation_bytes * batch
     passes = MIXED_ACTIVATIONS if mixed else CUDA_ACTIVATIONS if cuda else ACTIVATIONS
     training = {
-        "model": model + (model // 2 if mixed else 0),
+        "model": (model + frozen) * 3 // 2 if mixed else model + frozen,
         "gradients and moments": _gradients_and_moments(manifest) * trained,
         "method": received + kept + _anchors(manifest) * trained,
         "frozen encoders": manifest.plan.frozen_encoders * (model + model // 2),
         "activations": int(passes * activations + min(HEAP_ACTIVATIONS * activations, HEAP_ACTIVATIONS_AT_MOST)),
-        "results": model + _roles_bytes(manifest.uplink) + kept,
+        "results": shared + _roles_bytes(manifest.uplink) + kept,
     }
     program = PROGRAM_BYTES + (MIXED_BYTES if mixed else 0) + (CUDA_HOST_BYTES if cuda else 0)
     everything = (samples + held_out) * sample_bytes(manifest)
     files = {
         TORCH: runtime + program + min(HEAP_MODEL * model, HEAP_MODEL_AT_MOST),
-        "received": model * (1 + manifest.previous_models) + received + kept,
+        "received": shared * (1 + manifest.previous_models) + frozen + received + kept,
         SAMPLES: _mapped_bytes(manifest, samples + held_out, batch) if mapped else everything,
         REFERENCES: _copies(manifest, epochs, views) * samples * reference_bytes(manifest),
     }
@@ -162,8 +163,12 @@ def sample_bytes(manifest: Manifest) -> int:
 
 
 def reference_bytes(manifest: Manifest) -> int:
-    """Return the bytes of one sample's references: 1 + k representations of width D; 0 without any."""
-    return manifest.plan.frozen_encoders * manifest.plan.representation * FLOAT
+    """Return the bytes of one sample's references: 1 + k representations of width D, and what frozen layers return."""
+    return (manifest.plan.frozen_encoders * manifest.plan.representation + manifest.plan.frozen_width) * FLOAT
+
+
+def _trained(manifest: Manifest) -> tuple[TensorSpec, ...]:
+    return manifest.parameters + tuple(spec for spec in manifest.personal if spec.kind == "parameter")
 
 
 def _anchors(manifest: Manifest) -> int:

@@ -12,14 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from moonfed.blobs.store import BlobDirectory
-from moonfed.bundle.manifest import PLAN_FILE, Manifest
+from moonfed.bundle.manifest import PLAN_FILE, Manifest, parts_of
 from moonfed.edge_client.state.round_store import read_rounds, run_directory
 from moonfed.errors import InvalidInput
 from moonfed.validate import NAME
 
 RUNS_KEPT = 8  # directories of runs; least recently used go first
 RUNS_NAMED = 4 * RUNS_KEPT  # to the coordinator, at most, between two collections
-BLOBS_KEPT = 3 * RUNS_KEPT  # a signature, a manifest and a plan for each; least recently used go first
+BLOBS_KEPT = 5 * RUNS_KEPT  # signature, manifest, plan and two parts of each; least recently used go first
 
 
 def kept_runs(runs: Path) -> list[str]:
@@ -29,19 +29,20 @@ def kept_runs(runs: Path) -> list[str]:
 
 
 def drop_run(runs: Path, run: str, blobs: Path) -> None:
-    """Remove a run's files in STATE/runs, and the manifests and plans that no other run uses."""
+    """Remove a run's files in STATE/runs, and the manifests, plans and parts that no other run uses."""
     shutil.rmtree(run_directory(runs, run), ignore_errors=True)
     used: set[str] = set()
     for directory in runs.glob("*"):
         for manifest in {stored.update.manifest for stored in read_rounds(directory)}:
-            used |= {manifest, *_plans(blobs / manifest[:2] / manifest)}
+            used |= {manifest, *_fetched_once(blobs / manifest[:2] / manifest)}
     keep_only(blobs, used)
 
 
-def _plans(manifest_file: Path) -> list[str]:
-    """Return the plan that a stored manifest names."""
+def _fetched_once(manifest_file: Path) -> list[str]:
+    """Return the plan and the parts that a stored manifest names."""
     with suppress(OSError, InvalidInput):  # deleted, or damaged
-        return [Manifest.from_bytes(manifest_file.read_bytes()).files[PLAN_FILE].sha256]
+        manifest = Manifest.from_bytes(manifest_file.read_bytes())
+        return [ref.sha256 for ref in (manifest.files[PLAN_FILE], *parts_of(manifest).values())]
     return []
 
 

@@ -12,38 +12,42 @@ import shutil
 from pathlib import Path
 
 from moonfed.blobs.store import BlobRef, ref_of_file
+from moonfed.bundle.manifest import MODEL, PERSONAL
 from moonfed.edge_client.state.round_store import RunState, StoredRound, newest_round, run_directory
 from moonfed.errors import InvalidInput
 from moonfed.files import link_or_copy, new_directory
 
 LOCAL_KEPT = 2  # runs that have ended
-MODEL_FILE, FACTS_FILE = "model.safetensors", "local.json"
+FACTS_FILE = "local.json"
+ROLES = (MODEL, PERSONAL)
 
 _log = logging.getLogger(__name__)
 
 
-def find_local_model(state: Path, run: str, *, manifest: str, seed: int) -> Path | None:
+def find_local_model(state: Path, run: str, role: str = MODEL, *, manifest: str, seed: int) -> Path | None:
     """Return the file of the model that this device trained last in a run; None if it has none, or it is damaged.
 
-    `manifest`: its sha256, which with the seed distinguishes runs of the same name.
+    `role`: MODEL, or PERSONAL for its own tensors. `manifest`: its sha256, which with the seed tells runs of the same
+    name apart.
     """
-    if stored := RunState(state / "runs", run, manifest=manifest, seed=seed).newest():
-        return stored.model_file
+    if stored := RunState(state / "runs", run, manifest=manifest, seed=seed).newest(role):
+        return stored.file(role)
     directory = run_directory(state / "local", run)
+    file = directory / f"{role}.safetensors"
     try:
         facts = json.loads((directory / FACTS_FILE).read_bytes())
         same_run = (facts["manifest"], facts["seed"]) == (manifest, seed)
-        whole = same_run and ref_of_file(directory / MODEL_FILE) == BlobRef(**facts["model"])
+        whole = same_run and role in facts["files"] and ref_of_file(file) == BlobRef(**facts["files"][role])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, InvalidInput) as error:
         _log.warning("ignoring the damaged %s: %s", directory, error)
         return None
-    return directory / MODEL_FILE if whole else None
+    return file if whole else None
 
 
 def keep_local_model(state: Path, run: str) -> None:
-    """Keep this device's latest model of a run whose other files are about to be deleted; idempotent."""
+    """Keep this device's latest model and own tensors of a run whose files are about to be deleted; idempotent."""
     if stored := newest_round(run_directory(state / "runs", run)):
         _store(stored, run_directory(state / "local", run))
     kept = [file.parent for file in (state / "local").glob(f"*/{FACTS_FILE}") if not file.parent.name.startswith(".")]
@@ -52,10 +56,13 @@ def keep_local_model(state: Path, run: str) -> None:
 
 
 def _store(stored: StoredRound, directory: Path) -> None:
-    update, ref = stored.update, stored.model
-    facts = {"manifest": update.manifest, "seed": update.seed, "model": {"sha256": ref.sha256, "size": ref.size}}
+    update = stored.update
+    refs = {role: ref for role, ref in {**update.blobs, **update.kept}.items() if role in ROLES}
+    files = {role: {"sha256": ref.sha256, "size": ref.size} for role, ref in refs.items()}
+    facts = {"manifest": update.manifest, "seed": update.seed, "files": files}
     with new_directory(directory) as temporary:
-        link_or_copy(stored.model_file, temporary / MODEL_FILE)
+        for role in files:
+            link_or_copy(stored.file(role), temporary / f"{role}.safetensors")
         (temporary / FACTS_FILE).write_text(json.dumps(facts))
 
 

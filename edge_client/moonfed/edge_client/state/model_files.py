@@ -24,7 +24,7 @@ class ModelFiles:
     input: InputSpec
     target: TargetSpec
     onnx: Path
-    plan: Mapping[str, Path] | None = None  # PLAN_FILES; None: ONNX Runtime runs the other file
+    plan: Mapping[str, Path] | None = None  # by name; None: ONNX Runtime runs the other file
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from moonfed.blobs.store import BlobRef, ref_of_file
 from moonfed.errors import Corrupt, InvalidInput, NotFound
 from moonfed.files import link_or_copy, new_directory
-from moonfed.models.release_manifest import PLAN_FILES, ReleaseManifest
+from moonfed.models.release_manifest import ReleaseManifest
 from moonfed.models.repository import CONFIG_FILE, MODEL_FILE
 
 RELEASE_FILE, FACTS_FILE = "release.json", "installed.json"
@@ -31,7 +31,7 @@ class NewRelease:
     variant: str
     deployment: int
     files: Mapping[str, Path]  # of the variant, by name
-    plan_files: Mapping[str, Path] = field(default_factory=dict)  # PLAN_FILES, or none
+    plan_files: Mapping[str, Path] = field(default_factory=dict)  # the manifest's, or none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class StoredRelease:
 
     def plan_files(self) -> dict[str, Path] | None:
         """Return the files with which a plan predicts; None if they were not installed."""
-        files = {name: self.record / name for name in PLAN_FILES}
+        files = {name: self.record / name for name in self.manifest.plan}
         return files if all(file.is_file() for file in files.values()) else None
 
 

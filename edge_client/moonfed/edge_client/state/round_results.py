@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from moonfed.bundle.manifest import MODEL, Manifest
+from moonfed.bundle.manifest import MODEL, PERSONAL, Manifest
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import MODEL_ERROR, RunState, StoredRound, Write
 from moonfed.encodings import ENCODED_MODEL, PLAIN, Encodings, temporary_file
@@ -59,7 +59,9 @@ def result_roles(manifest: Manifest, encodings: Encodings) -> tuple[str, ...]:
 def with_kept_files(job: Job, state: RunState, manifest: Manifest) -> Job:
     """Add the device's own input files to a job: previous models and device state."""
     previous = state.previous(job.id.round, job.id.attempt, manifest.previous_models)
-    kept = state.device_state(*job.counted_key, list(manifest.device_state))
+    kept = state.device_state(*job.counted_key, [role for role in manifest.device_state if role != PERSONAL])
+    if manifest.personal and (newest := state.newest(PERSONAL)):  # whether or not its round counted
+        kept |= {PERSONAL: newest.file(PERSONAL)}
     if job.encodings.up.lossy:
         kept |= state.device_state(*job.counted_key, [MODEL_ERROR])
     return replace(

@@ -100,9 +100,9 @@ class RunState:
             return None
         return stored if _is_whole(stored, [*stored.update.blobs, *stored.update.kept]) else None
 
-    def newest(self) -> StoredRound | None:
-        """Return the round of the model that this device trained last; None if there is no intact one."""
-        return next((stored for stored in self._stored() if _is_whole(stored, [MODEL])), None)
+    def newest(self, role: str = MODEL) -> StoredRound | None:
+        """Return the round of what this device trained last, by default the model; None if there is no intact one."""
+        return next((stored for stored in self._stored() if _is_whole(stored, [role])), None)
 
     def previous(self, round_number: int, attempt: int, count: int) -> list[StoredRound]:
         """Return the newest `count` models trained before a round and attempt, newest first, counted or not."""

@@ -10,13 +10,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from moonfed.blobs import tensors
 from moonfed.blobs.encoded_models import decode_model, encode_model
 from moonfed.blobs.tensors import TensorSpec, Vector
-from moonfed.bundle.manifest import MODEL, Manifest
+from moonfed.bundle.manifest import FROZEN_FILE, MODEL, PERSONAL, PERSONAL_FILE, Manifest
 from moonfed.edge_client.job import Job, ScoreJob
 from moonfed.edge_client.requirements import require_samples
 from moonfed.edge_client.state.round_results import (
@@ -39,6 +38,7 @@ from moonfed.edge_client.training.local_training import (
 from moonfed.encodings import ENCODED_MODEL, PLAIN
 from moonfed.errors import TrainingFailed
 from moonfed.plan.interface import Plan
+from moonfed.plan.tensors import read_tensors
 
 LOSS, HOLDOUT = "loss", "holdout_"  # the device's own metrics; of the holdout: metric, loss and samples
 
@@ -89,9 +89,13 @@ def train_files(
     trained = train_round(
         plan,
         data,
-        model=_load(initial_model, manifest.tensors),
-        previous_models=[_load(Path(file), manifest.tensors) for file in job.previous_models],
-        received={**_global_state(job, manifest), **_device_state(job, manifest)},
+        model=read_tensors(initial_model, manifest.tensors),
+        previous_models=[read_tensors(Path(file), manifest.tensors) for file in job.previous_models],
+        received={
+            **_personal(job.parts, job.kept.get(PERSONAL), manifest),
+            **_global_state(job, manifest),
+            **_device_state(job, manifest),
+        },
         settings=_settings(job, device),
         holdout=holdout,
         progress=progress,
@@ -116,8 +120,9 @@ def score_files(
     Raises InvalidInput if a file does not fit, TrainingFailed if the plan fails, and whatever `heartbeat` raises.
     """
     training, found = manifest.training, list[float]()
+    own = _personal(job.parts, job.personal, manifest)
     for file in job.models:
-        plan.begin_round(_load(Path(file), manifest.tensors), [], {}, training.hyperparameters)
+        plan.begin_round(read_tensors(Path(file), manifest.tensors), [], own, training.hyperparameters)
         found.append(evaluate(plan, holdout, training.batch_size, heartbeat).score)
     return found
 
@@ -133,19 +138,30 @@ def _settings(job: Job, device: str) -> RoundSettings:
     )
 
 
-def _load(file: Path, specs: Sequence[TensorSpec]) -> Model:
-    """Return a role's tensors in the manifest's order; SchemaMismatch if the file holds others."""
-    vector: Vector = np.array(tensors.open_model(file, specs))  # writable, as torch requires
-    return [torch.from_numpy(values) for values in tensors.split(vector, specs).values()]
+def frozen_tensors(parts: Mapping[str, str], manifest: Manifest) -> Model:
+    """Return the frozen tensors of the bundle's file among `parts`; none if the bundle has none."""
+    return read_tensors(Path(parts[FROZEN_FILE]), manifest.frozen) if manifest.frozen else []
+
+
+def _personal(parts: Mapping[str, str], own: str | None, manifest: Manifest) -> dict[str, Model]:
+    """Return the device's own tensors, or those that the bundle begins with."""
+    file = own or parts.get(PERSONAL_FILE)
+    return {PERSONAL: read_tensors(Path(file), manifest.personal)} if manifest.personal and file else {}
 
 
 def _global_state(job: Job, manifest: Manifest) -> dict[str, Model]:
-    return {role: _load(Path(job.files[role]), specs) for role, specs in manifest.downlink.items() if role in job.files}
+    return {
+        role: read_tensors(Path(job.files[role]), specs)
+        for role, specs in manifest.downlink.items()
+        if role in job.files
+    }
 
 
 def _device_state(job: Job, manifest: Manifest) -> dict[str, Model]:
     return {
-        role: _load(Path(job.kept[role]), specs) for role, specs in manifest.device_state.items() if role in job.kept
+        role: read_tensors(Path(job.kept[role]), specs)
+        for role, specs in manifest.device_state.items()
+        if role in job.kept
     }
 
 

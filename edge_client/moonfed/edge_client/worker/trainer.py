@@ -20,7 +20,7 @@ from moonfed.edge_client.state.round_results import RoundResults
 from moonfed.edge_client.training.cuda_graph import own_stream
 from moonfed.edge_client.training.data_placement import DataPlacement
 from moonfed.edge_client.training.local_training import Progress, Samples
-from moonfed.edge_client.training.round_files import score_files, train_files
+from moonfed.edge_client.training.round_files import frozen_tensors, score_files, train_files
 from moonfed.edge_client.worker.heartbeat import Heartbeats
 from moonfed.edge_client.worker.messages import SampleCounts, WorkerSettings
 from moonfed.edge_client.worker.shared_samples import MappedSamples, map_samples
@@ -55,7 +55,7 @@ class Trainer:
         data, holdout = self._mapped(manifest, counts)
         self._require_memory(manifest, job.training, data, holdout)
         return train_files(
-            self._loaded_plan(job.plan_file),
+            self._loaded_plan(job, manifest),
             self._placement.place(data),
             holdout,
             job,
@@ -73,7 +73,7 @@ class Trainer:
         data, holdout = self._mapped(manifest, counts)
         self._require_memory(manifest, manifest.training, data, holdout)
         with own_stream(self._accelerator):
-            return score_files(self._loaded_plan(job.plan_file), holdout, job, manifest, heartbeat)
+            return score_files(self._loaded_plan(job, manifest), holdout, job, manifest, heartbeat)
 
     def _mapped(self, manifest: Manifest, counts: SampleCounts) -> tuple[Samples, Samples]:
         if self._samples is None or self._counts != counts:
@@ -102,13 +102,14 @@ class Trainer:
         shared = sum(part.bytes_on(torch.device("cpu")) for part in (data, holdout))
         require_fits(need, _with(available_memory(settings.accelerator), shared), settings.max_memory)
 
-    def _loaded_plan(self, file: str) -> Plan:
+    def _loaded_plan(self, job: Job | ScoreJob, manifest: Manifest) -> Plan:
         if self._plan is None:
             self._plan = load_plan(
-                Path(file),
+                Path(job.plan_file),
                 self._settings.accelerator,
                 precision=self._settings.precision,
                 memory_format=self._settings.memory_format,
+                frozen=frozen_tensors(job.parts, manifest),
             )
         return self._plan
 

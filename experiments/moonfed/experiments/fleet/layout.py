@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from moonfed.bundle.manifest import ACCURACY, MANIFEST_FILE, PLAN_FILE, Manifest
+from moonfed.bundle.manifest import ACCURACY, FROZEN_FILE, MANIFEST_FILE, PERSONAL_FILE, PLAN_FILE, Manifest
 from moonfed.errors import MoonfedError
 
 RUN = "simulation"  # the run's name, on the coordinator and with every party
@@ -41,6 +41,12 @@ class Layout:
     def plan(self) -> Path:
         """The bundle's plan."""
         return self.bundle / PLAN_FILE
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The bundle's files of frozen and of personal tensors, if it has any, by name."""
+        files = (self.bundle / name for name in (FROZEN_FILE, PERSONAL_FILE))
+        return {file.name: str(file) for file in files if file.exists()}
 
     @property
     def data(self) -> Path:

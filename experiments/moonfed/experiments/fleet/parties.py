@@ -133,6 +133,7 @@ async def trained(
         manifest_file=str(layout.manifest),
         plan_file=str(layout.plan),
         files={role: str(file) for role, file in files.items()},
+        parts=layout.parts,
         max_steps=max_steps,
         counted=assigned.counted,
         encodings=assigned.encodings,

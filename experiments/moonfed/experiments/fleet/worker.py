@@ -15,18 +15,18 @@ from typing import Any
 
 import torch
 
-from moonfed.blobs import tensors
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.bundle.manifest import Manifest
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.resources.accelerator import require_accelerator
 from moonfed.edge_client.state.round_store import RunState
 from moonfed.edge_client.training.local_training import Samples, evaluate
-from moonfed.edge_client.training.round_files import train_job
+from moonfed.edge_client.training.round_files import frozen_tensors, train_job
 from moonfed.errors import InvalidInput, MoonfedError
 from moonfed.experiments.fleet.data import Parts, PartySamples
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.plan.interface import load_plan
+from moonfed.plan.tensors import read_tensors
 from moonfed.sandbox.ipc import LogForwarder, ParentPipe, die_with
 from moonfed.tasks import TASKS
 
@@ -42,7 +42,8 @@ class Worker:
         self._layout, self._accelerator = Layout(output), accelerator
         content = self._layout.manifest.read_bytes()
         self._manifest, self._sha256 = Manifest.from_bytes(content), ref_of_bytes(content).sha256
-        self._plan = load_plan(self._layout.plan, accelerator)
+        frozen = frozen_tensors(self._layout.parts, self._manifest)
+        self._plan = load_plan(self._layout.plan, accelerator, frozen=frozen)
         self._parts = Parts(self._layout.data)
 
     def do(self, kind: str, fields: Mapping[str, Any]) -> dict[str, float]:
@@ -63,9 +64,7 @@ class Worker:
 
     def evaluate(self, model_file: Path) -> dict[str, float]:
         """Return the task's metrics of a model on the whole test set, the primary one and the loss among them."""
-        specs = self._manifest.tensors
-        weights = tensors.split(tensors.open_model(model_file, specs).copy(), specs)
-        model = [torch.from_numpy(weights[spec.name]) for spec in specs]
+        model = read_tensors(model_file, self._manifest.tensors)
         self._plan.begin_round(model, [], {}, self._manifest.training.hyperparameters)
         test = self._parts.test
         if self._manifest.target.kind == "class":

@@ -1,0 +1,249 @@
+"""Shared, frozen and personal tensors in plans, against eager loops of torch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from moonfed.bundle.target import class_target
+from moonfed.errors import InvalidInput, TrainingFailed
+from moonfed.export.methods import METHODS
+from moonfed.export.model_zoo import build_network
+from moonfed.export.network import Network, exchanged_tensors
+from moonfed.export.plan_builder import compile_plan, save_plan
+from moonfed.export.tensor_parts import TensorParts, freeze_modules, read_parts
+from moonfed.plan.interface import TorchScriptPlan, load_plan
+from tests.export.conftest import IMAGE, SMALL_IMAGE, batches, hyperparameters
+from tests.support.plan_rounds import largest_difference, no_draws
+
+Tensors = list[torch.Tensor]
+TOLERANCE = 1e-5
+
+
+def resnet() -> Network:
+    return build_network(
+        "tests.support.residual_network:small_resnet",
+        SMALL_IMAGE,
+        class_target(10),
+        mean=(0.5,),
+        deviation=(0.25,),
+        seed=3,
+    )
+
+
+def of(network: Network, names: Sequence[str]) -> Tensors:
+    tensors = exchanged_tensors(network)
+    return [tensors[name].detach().clone() for name in names]
+
+
+def loaded(network: Network, parts: TensorParts, path: Path, method: str = "fedavg") -> TorchScriptPlan:
+    """A plan as a device gets it, with the frozen tensors of the network."""
+    chosen = METHODS[method]()
+    names = [*hyperparameters(), *chosen.hyperparameters()]
+    save_plan(path, compile_plan(copy.deepcopy(network), chosen, names, parts=parts, model="m"))
+    return load_plan(path, "cpu", frozen=of(network, parts.frozen))
+
+
+def settings(method: str) -> dict[str, float]:
+    return hyperparameters(**METHODS[method]().hyperparameters())
+
+
+@pytest.mark.parametrize(
+    ("freeze", "personal", "frozen", "own"),
+    [
+        ("", "", 0, 0),
+        ("encoder", "", 8, 0),
+        ("all-but-head", "", 8, 0),
+        ("head", "", 2, 0),
+        ("", "head", 0, 2),
+        ("encoder.0, encoder.3", "output_layer.bias", 4, 1),
+        ("encoder.*.weight", "", 4, 0),
+    ],
+)
+def test_names_and_patterns_choose_tensors(freeze: str, personal: str, frozen: int, own: int) -> None:
+    network = build_network("cnn", IMAGE, class_target(10), projection=None)
+    parts = read_parts(network, freeze, personal)
+    assert (len(parts.shared), len(parts.frozen), len(parts.personal)) == (10 - frozen - own, frozen, own)
+    assert [name for name, tensor in network.named_parameters() if not tensor.requires_grad] == [
+        name for name, _ in network.named_parameters() if name in parts.frozen
+    ]
+
+
+def test_batchnorm_is_one_unit() -> None:
+    parts = read_parts(resnet(), "", "batchnorm")
+    assert {name.rpartition(".")[2] for name in parts.personal} == {"weight", "bias", "running_mean", "running_var"}
+    layer = parts.personal[0].rpartition(".")[0]
+    assert len(read_parts(resnet(), f"{layer}.weight").frozen) == 4
+
+
+def test_what_the_network_has_frozen_stays_frozen() -> None:
+    network = resnet()
+    network.encoder.requires_grad_(False)
+    parts = read_parts(network)
+    assert {name for name, _ in network.encoder.named_parameters(prefix="encoder")} <= set(parts.frozen)
+
+
+@pytest.mark.parametrize(
+    ("field", "freeze", "personal"),
+    [
+        ("freeze", "decoder", ""),
+        ("personal", "", "batchnorm"),  # a network without
+        ("personal", "encoder", "encoder.0"),
+        ("freeze", "encoder,head", ""),
+        ("personal", "encoder", "head"),
+    ],
+)
+def test_parts_that_cannot_be(field: str, freeze: str, personal: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_parts(build_network("cnn", IMAGE, class_target(10), projection=None), freeze, personal)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("method", ["fedavg", "moon", "fedprox", "scaffold"])
+@pytest.mark.parametrize("freeze", ["encoder", "first", "last"])
+def test_a_round_with_frozen_tensors_equals_an_eager_one(method: str, freeze: str, tmp_path: Path) -> None:
+    """With a frozen encoder, with frozen first layers of a sequence, and with frozen layers in the middle."""
+    network = build_network("cnn", IMAGE, class_target(10), projection=32, seed=1) if freeze == "first" else resnet()
+    pattern = {"encoder": "encoder", "first": "encoder.0", "last": "encoder.4"}[freeze]
+    parts = read_parts(network, pattern)
+    plan, shape = loaded(network, parts, tmp_path / "plan.pt", method), IMAGE if freeze == "first" else SMALL_IMAGE
+    steps, model = batches(shape, 5, 8), of(network, parts.shared)
+    previous = [tensor + 0.02 * torch.randn_like(tensor) for tensor in model]
+    results = {}
+    for kept in (True, False):
+        plan.begin_round(model, [previous], {}, settings(method), len(steps))
+        for inputs, labels in steps:
+            references = (
+                plan.references(inputs, no_draws(inputs)) if kept and plan.reference_count() else torch.empty(0)
+            )
+            plan.step(inputs, labels, references, no_draws(inputs))
+        results[kept] = plan.end_round(len(steps))["model"]
+    expected = eager_round(network, parts, previous, steps, settings(method), method)
+    assert largest_difference(results[True], expected) < TOLERANCE
+    assert largest_difference(results[False], expected) < TOLERANCE
+    assert plan.reference_count() == (2 if method == "moon" else int(freeze != "last"))
+    assert largest_difference(model, expected) > 100 * TOLERANCE
+
+
+def eager_round(
+    network: Network,
+    parts: TensorParts,
+    previous: Tensors,
+    steps: list[tuple[torch.Tensor, torch.Tensor]],
+    given: dict[str, float],
+    method: str,
+) -> Tensors:
+    trained = copy.deepcopy(network).train()
+    freeze_modules(trained, parts.frozen)
+    anchor, before = copy.deepcopy(network).eval(), copy.deepcopy(network).eval()
+    with torch.no_grad():
+        for name, tensor in zip(parts.shared, previous, strict=True):
+            exchanged_tensors(before)[name].copy_(tensor)
+    parameters = [parameter for parameter in trained.parameters() if parameter.requires_grad]
+    begun = [parameter.detach().clone() for parameter in parameters]
+    optimiser = torch.optim.SGD(
+        parameters, lr=given["learning_rate"], momentum=given["momentum"], weight_decay=given["weight_decay"]
+    )
+    for inputs, labels in steps:
+        z = trained.represent(inputs)
+        loss = torch.nn.functional.cross_entropy(trained.outputs(z), labels)
+        if method == "moon":
+            towards, away = (
+                torch.cosine_similarity(z, other.represent(inputs).detach()) / given["tau"]
+                for other in (anchor, before)
+            )
+            loss = loss - given["mu"] * (towards - torch.logaddexp(towards, away)).mean()
+        if method == "fedprox":
+            loss = loss + given["mu"] / 2 * sum(
+                (now - then).square().sum() for now, then in zip(parameters, begun, strict=True)
+            )
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return of(trained, parts.shared)
+
+
+def test_everything_frozen_but_the_head_is_regression_on_features(tmp_path: Path) -> None:
+    network = build_network("cnn", IMAGE, class_target(10), projection=None)
+    parts = read_parts(network, "all-but-head")
+    plan, steps = loaded(network, parts, tmp_path / "plan.pt"), batches(IMAGE, 6, 16)
+    plan.begin_round(of(network, parts.shared), [], {}, settings("fedavg"), len(steps))
+    for inputs, labels in steps:
+        plan.step(inputs, labels, plan.references(inputs, no_draws(inputs)), no_draws(inputs))
+    layer = copy.deepcopy(network.output_layer)
+    optimiser = torch.optim.SGD(layer.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-5)
+    for inputs, labels in steps:
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(layer(network.eval().represent(inputs).detach()), labels).backward()
+        optimiser.step()
+    bias, weight = plan.end_round(len(steps))["model"]
+    assert largest_difference([bias, weight], [layer.bias.detach(), layer.weight.detach()]) < TOLERANCE
+
+
+def test_all_tensors_personal_is_training_alone(tmp_path: Path) -> None:
+    """Two rounds, the second of which begins with what the first has left, equal one device's own training."""
+    network = resnet()
+    names = tuple(exchanged_tensors(network))
+    plan, steps = loaded(network, TensorParts((), (), names), tmp_path / "plan.pt"), batches(SMALL_IMAGE, 6, 8)
+    own = of(network, names)
+    for _ in range(2):
+        plan.begin_round([], [], {"personal": own}, settings("fedavg"), len(steps))
+        for inputs, labels in steps:
+            plan.step(inputs, labels, torch.empty(0), no_draws(inputs))
+        own = plan.end_round(len(steps))["personal"]
+    alone = loaded(network, TensorParts(names), tmp_path / "alone.pt")
+    model = of(network, names)
+    for _ in range(2):
+        alone.begin_round(model, [], {}, settings("fedavg"), len(steps))
+        for inputs, labels in steps:
+            alone.step(inputs, labels, torch.empty(0), no_draws(inputs))
+        model = alone.end_round(len(steps))["model"]
+    assert largest_difference(own, model) == 0
+
+
+def test_personal_tensors_are_trained_and_returned_apart(tmp_path: Path) -> None:
+    network = resnet()
+    parts = read_parts(network, "", "head")
+    whole = TensorParts(tuple(exchanged_tensors(network)))
+    plan, steps = loaded(network, parts, tmp_path / "plan.pt", "fedprox"), batches(SMALL_IMAGE, 4, 8)
+    plan.begin_round(of(network, parts.shared), [], {"personal": of(network, parts.personal)}, settings("fedprox"))
+    for inputs, labels in steps:
+        plan.step(inputs, labels, torch.empty(0), no_draws(inputs))
+    results = plan.end_round(len(steps))
+    assert sorted(results) == ["model", "personal"]
+    assert largest_difference(results["personal"], of(network, parts.personal)) > 0
+    everything = loaded(network, whole, tmp_path / "whole.pt")
+    everything.begin_round(of(network, whole.shared), [], {}, settings("fedavg"))
+    for inputs, labels in steps[:1]:
+        everything.step(inputs, labels, torch.empty(0), no_draws(inputs))
+    first = everything.end_round(1)["model"]
+    plan.begin_round(of(network, parts.shared), [], {"personal": of(network, parts.personal)}, settings("fedprox"))
+    plan.step(*steps[0], torch.empty(0), no_draws(steps[0][0]))
+    found = plan.end_round(1)
+    together = dict(zip(parts.shared, found["model"], strict=True)) | dict(
+        zip(parts.personal, found["personal"], strict=True)
+    )
+    assert largest_difference([together[name] for name in whole.shared], first) < TOLERANCE  # the term is 0 at first
+
+
+def test_a_plan_needs_its_frozen_and_personal_tensors(tmp_path: Path) -> None:
+    network = resnet()
+    parts = read_parts(network, "encoder", "output_layer.bias")
+    plan = loaded(network, parts, tmp_path / "plan.pt")
+    with pytest.raises(TrainingFailed, match="personal tensors are missing"):
+        plan.begin_round(of(network, parts.shared), [], {}, settings("fedavg"))
+    with pytest.raises(TrainingFailed):
+        load_plan(tmp_path / "plan.pt", "cpu")
+
+
+def test_the_plan_holds_no_values_of_frozen_tensors(tmp_path: Path) -> None:
+    network = resnet()
+    parts = read_parts(network, "encoder")
+    loaded(network, parts, tmp_path / "plan.pt")
+    content = (tmp_path / "plan.pt").read_bytes()
+    for tensor in of(network, parts.frozen):
+        assert tensor.numel() < 8 or tensor.numpy().tobytes() not in content
