@@ -136,9 +136,7 @@ def new_bundle(directory: Path, name: str, method: Method) -> Bundle:
     }
     plan = cached_plan(network, method, hyperparameters)
     specs = tensor_specs(network)
-    shapes = ExchangeShapes(
-        parameters=tuple(spec for spec in specs if spec.kind == "parameter"), classes=len(CLASSES), width=256
-    )
+    shapes = ExchangeShapes(tensors=specs, classes=len(CLASSES), width=256)
     file = directory / "initial.safetensors"
     write_model(file, specs, (tensor.detach().numpy().ravel() for tensor in exchanged_tensors(network).values()))
     manifest = Manifest(

@@ -118,7 +118,7 @@ def test_every_method_builds_and_its_manifest_lists_the_exchanged_roles(method: 
         build_bundle(dataclasses.replace(TABLE, method=method, projection=16)).manifest,
         METHODS[method](),
     )
-    shapes = ExchangeShapes(parameters=manifest.parameters, classes=2, width=16)
+    shapes = ExchangeShapes(tensors=manifest.tensors, classes=2, width=16)
     assert manifest.downlink == chosen.downlink(shapes)
     assert manifest.uplink == chosen.uplink(shapes)
     assert manifest.device_state == chosen.device_state(shapes)

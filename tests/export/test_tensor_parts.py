@@ -136,6 +136,7 @@ def eager_round(
     steps: list[tuple[torch.Tensor, torch.Tensor]],
     given: dict[str, float],
     method: str,
+    anchors: Tensors | None = None,
 ) -> Tensors:
     trained = copy.deepcopy(network).train()
     freeze_modules(trained, parts.frozen)
@@ -144,7 +145,7 @@ def eager_round(
         for name, tensor in zip(parts.shared, previous, strict=True):
             exchanged_tensors(before)[name].copy_(tensor)
     parameters = [parameter for parameter in trained.parameters() if parameter.requires_grad]
-    begun = [parameter.detach().clone() for parameter in parameters]
+    begun = anchors or [parameter.detach().clone() for parameter in parameters]
     optimiser = torch.optim.SGD(
         parameters, lr=given["learning_rate"], momentum=given["momentum"], weight_decay=given["weight_decay"]
     )
@@ -162,7 +163,7 @@ def eager_round(
                 (now - then).square().sum() for now, then in zip(parameters, begun, strict=True)
             )
         optimiser.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     return of(trained, parts.shared)
 
@@ -174,11 +175,11 @@ def test_everything_frozen_but_the_head_is_regression_on_features(tmp_path: Path
     plan.begin_round(of(network, parts.shared), [], {}, settings("fedavg"), len(steps))
     for inputs, labels in steps:
         plan.step(inputs, labels, plan.references(inputs, no_draws(inputs)), no_draws(inputs))
-    layer = copy.deepcopy(network.output_layer)
+    layer = copy.deepcopy(network.get_submodule("output_layer"))
     optimiser = torch.optim.SGD(layer.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-5)
     for inputs, labels in steps:
         optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(layer(network.eval().represent(inputs).detach()), labels).backward()
+        torch.nn.functional.cross_entropy(layer(network.eval().represent(inputs).detach()), labels).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     bias, weight = plan.end_round(len(steps))["model"]
     assert largest_difference([bias, weight], [layer.bias.detach(), layer.weight.detach()]) < TOLERANCE
@@ -247,3 +248,67 @@ def test_the_plan_holds_no_values_of_frozen_tensors(tmp_path: Path) -> None:
     content = (tmp_path / "plan.pt").read_bytes()
     for tensor in of(network, parts.frozen):
         assert tensor.numel() < 8 or tensor.numpy().tobytes() not in content
+
+
+def test_ditto_trains_a_second_model_near_the_global_one(tmp_path: Path) -> None:
+    network, mu = resnet(), 0.5
+    names = tuple(exchanged_tensors(network))
+    chosen = METHODS["ditto"](mu=mu)
+    save_plan(tmp_path / "plan.pt", compile_plan(network, chosen, [*hyperparameters(), "mu"], model="m"))
+    plan, steps = load_plan(tmp_path / "plan.pt", "cpu"), batches(SMALL_IMAGE, 5, 8)
+    model = of(network, names)
+    own = [tensor + 0.01 * torch.rand_like(tensor) for tensor in model]
+    plan.begin_round(model, [], {"personal": own}, hyperparameters(mu=mu), len(steps))
+    for inputs, labels in steps:
+        plan.step(inputs, labels, torch.empty(0), no_draws(inputs))
+    results = plan.end_round(len(steps))
+    expected = eager_round(network, TensorParts(names), model, steps, settings("fedavg"), "fedavg")
+    assert largest_difference(results["model"], expected) < TOLERANCE
+    personal = copy.deepcopy(network)
+    with torch.no_grad():
+        for name, tensor in zip(names, own, strict=True):
+            exchanged_tensors(personal)[name].copy_(tensor)
+    anchors = [parameter.detach().clone() for parameter in network.parameters()]
+    drawn = eager_round(personal, TensorParts(names), own, steps, hyperparameters(mu=mu), "fedprox", anchors)
+    assert largest_difference(results["personal"], drawn) < TOLERANCE
+    assert largest_difference(results["personal"], results["model"]) > 100 * TOLERANCE
+    inputs, labels = steps[0]
+    outputs = network_of(personal, names, results["personal"])(inputs)
+    assert torch.allclose(plan.predict(inputs), outputs.softmax(1), atol=TOLERANCE)
+
+
+def network_of(network: Network, names: Sequence[str], values: Tensors) -> Network:
+    found = copy.deepcopy(network).eval()
+    with torch.no_grad():
+        for name, tensor in zip(names, values, strict=True):
+            exchanged_tensors(found)[name].copy_(tensor)
+    return found
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_fedrep_trains_the_head_first_and_then_the_rest(precision: str, tmp_path: Path) -> None:
+    network = build_network("cnn", IMAGE, class_target(10), projection=None, seed=1)
+    parts = read_parts(network, "", "head")
+    names = [*hyperparameters(), "personal_share"]
+    save_plan(tmp_path / "plan.pt", compile_plan(network, METHODS["fedavg"](), names, parts=parts, model="m"))
+    plan, steps = load_plan(tmp_path / "plan.pt", "cpu", precision=precision), batches(IMAGE, 4, 8)
+    model, own = of(network, parts.shared), of(network, parts.personal)
+    plan.begin_round(model, [], {"personal": own}, hyperparameters(personal_share=0.5), len(steps))
+    states = []
+    for inputs, labels in steps:
+        plan.step(inputs, labels, torch.empty(0), no_draws(inputs))
+        states.append(plan.end_round(1))
+    assert largest_difference(states[1]["model"], model) == 0
+    assert largest_difference(states[1]["personal"], own) > 0
+    assert largest_difference(states[3]["personal"], states[1]["personal"]) == 0
+    assert largest_difference(states[3]["model"], model) > 0
+    if precision == "float32":
+        trained = copy.deepcopy(network).train()
+        for part, chosen in ((trained.output_layer.parameters(), steps[:2]), (trained.encoder.parameters(), steps[2:])):
+            optimiser = torch.optim.SGD(part, lr=0.01, momentum=0.9, weight_decay=1e-5)
+            for inputs, labels in chosen:
+                trained.zero_grad()
+                torch.nn.functional.cross_entropy(trained(inputs), labels).backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+        assert largest_difference(states[3]["model"], of(trained, parts.shared)) < TOLERANCE
+        assert largest_difference(states[3]["personal"], of(trained, parts.personal)) < TOLERANCE

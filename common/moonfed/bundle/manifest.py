@@ -51,6 +51,7 @@ PERSONAL = "personal"  # kept on the device: the tensors of its own part of the 
 PROTOTYPES = "prototypes"  # down: `prototypes` [C, D], and `present` [C], 1 for each class that has one
 # Up: `means` [C, D] of a device's representations, and `mask` [C], 1 for each class that has one.
 CLASS_MEANS = "class_means"
+PERSONAL_MODEL = "personal."  # before the tensors' names, if they are a whole model besides the shared one
 DOWNLINK = (VARIATE, PROTOTYPES)
 UPLINK = (VARIATE_CHANGE, CLASS_MEANS)
 DEVICE_STATE = (DEVICE_VARIATE, PERSONAL)
@@ -134,6 +135,11 @@ class InputSpec:
 def required_files(*, frozen: Sequence[object], personal: Sequence[object]) -> tuple[str, ...]:
     """Return the names of a bundle's files, besides the manifest, from its frozen and its personal tensors."""
     return (*FILES, *([FROZEN_FILE] if frozen else []), *([PERSONAL_FILE] if personal else []))
+
+
+def graph_name(name: str) -> str:
+    """Return the name in the ONNX graph of a tensor, which may be one of a personal model."""
+    return name.removeprefix(PERSONAL_MODEL)
 
 
 def parts_of(manifest: Manifest) -> dict[str, BlobRef]:

@@ -12,7 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from moonfed.blobs.tensors import Vector, open_model, split
-from moonfed.bundle.manifest import InputSpec, Manifest
+from moonfed.bundle.manifest import InputSpec, Manifest, graph_name
 from moonfed.errors import Corrupt, InvalidInput, SchemaMismatch
 from moonfed.export.resizing import resized
 from moonfed.plan.inspection.graph import require_self_contained
@@ -59,6 +59,7 @@ def bind(
     proto = onnx.ModelProto.FromString(template)
     initialisers = {initialiser.name: initialiser for initialiser in proto.graph.initializer}
     own = {} if personal is None else split(personal, manifest.personal)
+    own = {graph_name(name): tensor for name, tensor in own.items()}
     for name, tensor in {**split(model, manifest.tensors), **own}.items():
         if name not in initialisers or tuple(initialisers[name].dims) != tensor.shape:
             raise SchemaMismatch(

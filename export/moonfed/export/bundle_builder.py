@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,9 @@ from moonfed.bundle.manifest import (
     Manifest,
     PlanSpec,
     Pretrained,
+    Roles,
     Schedule,
+    graph_name,
 )
 from moonfed.errors import InvalidInput
 from moonfed.export.activation_memory import FEW, MORE, activation_bytes
@@ -36,7 +38,7 @@ from moonfed.export.bundle_recipe import BundleRecipe, MethodSettings, read_sett
 from moonfed.export.criteria.criterion import build_criterion
 from moonfed.export.frozen_prefix import prefix_width, split_prefix
 from moonfed.export.methods import METHODS
-from moonfed.export.methods.method import ExchangeShapes
+from moonfed.export.methods.method import ExchangeShapes, Method
 from moonfed.export.model_zoo import build_network, has_own_head
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
 from moonfed.export.onnx_graph import export_graph
@@ -90,13 +92,14 @@ def build_bundle(
     network = given or _network(recipe)
     pretrained = _load_weights(network, recipe, on_step)
     parts = read_parts(network, recipe.freeze, recipe.personal, model=recipe.model)
-    _require_shared_encoder(recipe, parts)
+    _require_possible_parts(recipe, parts)
     least = minimum_samples(network)
     if settings.training.batch_size < least:
         raise InvalidInput(
             field="batch_size", value=settings.training.batch_size, rest=f"; with BatchNorm it must be at least {least}"
         )
-    width, specs = check_forward(network, recipe), {spec.name: spec for spec in tensor_specs(network)}
+    width = check_forward(network, recipe)
+    division = _divide(network, parts, settings.method, recipe, width)
     if not width and METHODS[recipe.method].compares_representations:
         raise InvalidInput(
             f"method is {recipe.method!r}, which compares representations, and model {recipe.model!r} has none; give "
@@ -130,14 +133,14 @@ def build_bundle(
             GRAPH_FILE: export_graph(
                 network, recipe.input, criterion=criterion, output=recipe.target.output, model=recipe.model
             ),
-            **_weights(network, specs, parts, Path(directory)),
+            **_weights(network, division, Path(directory)),
         }
 
         # The manifest, which describes them.
         activations = activation_bytes(network, torch.from_numpy(check_samples(recipe, MORE)))
         plan = _plan_spec(settings, files[PLAN_FILE], least, activations, width)
         plan = replace(plan, frozen_width=prefix_width(network, prefix, check_samples(recipe, FEW)) if prefix else 0)
-        manifest = _manifest(recipe, settings, schedules, specs, parts, plan, files, pretrained)
+        manifest = _manifest(recipe, settings, schedules, division, plan, files, pretrained)
 
         # The trial: train a few steps with the plan as devices load it, and compare the graph with it.
         on_step("training a few steps, and comparing graph and plan")
@@ -158,6 +161,17 @@ def _require_combinations(recipe: BundleRecipe, settings: MethodSettings) -> Non
             field="step_schedule",
             value=settings.optimiser.step_schedule,
             rest=f"; with server_rule {recipe.server_rule.name!r}, which counts equal steps, it must be {CONSTANT!r}",
+        )
+    first = settings.optimiser.personal_epochs
+    if first and not recipe.personal:
+        raise InvalidInput(
+            field="personal_epochs", value=first, rest=", and no tensors are personal; without --personal it must be 0"
+        )
+    if first and recipe.server_rule.counts_steps:
+        raise InvalidInput(
+            field="personal_epochs",
+            value=first,
+            rest=f"; with server_rule {recipe.server_rule.name!r}, which counts equal steps, it must be 0",
         )
     if METHODS[recipe.method].needs_classes and recipe.target.kind != "class":
         raise InvalidInput(
@@ -212,8 +226,15 @@ def _network(recipe: BundleRecipe) -> Network:
     )
 
 
-def _require_shared_encoder(recipe: BundleRecipe, parts: TensorParts) -> None:
-    """Raise InvalidInput for representations that a device would compare with those of other tensors."""
+def _require_possible_parts(recipe: BundleRecipe, parts: TensorParts) -> None:
+    """Raise InvalidInput for a second personal model, and for representations of different tensors to compare."""
+    if parts.personal and METHODS[recipe.method].trains_personal_model:
+        raise InvalidInput(
+            f"method is {recipe.method!r}, whose personal model is a whole one, and personal {recipe.personal!r}; with "
+            "it personal must not be given",
+            field="personal",
+            value=recipe.personal,
+        )
     own = [name for name in parts.personal if not name.startswith("output_layer.")]
     if own and METHODS[recipe.method].compares_representations:
         raise InvalidInput(
@@ -224,15 +245,36 @@ def _require_shared_encoder(recipe: BundleRecipe, parts: TensorParts) -> None:
         )
 
 
-def _weights(
-    network: Network, specs: Mapping[str, TensorSpec], parts: TensorParts, directory: Path
-) -> dict[str, bytes]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Division:
+    """What becomes of a network's tensors in the manifest."""
+
+    shapes: ExchangeShapes
+    shared: tuple[TensorSpec, ...]
+    frozen: tuple[TensorSpec, ...]
+    device_state: Roles
+
+    @property
+    def own(self) -> tuple[TensorSpec, ...]:
+        """Personal tensors."""
+        return self.device_state.get(PERSONAL, ())
+
+
+def _divide(network: Network, parts: TensorParts, method: Method, recipe: BundleRecipe, width: int) -> _Division:
+    specs = {spec.name: spec for spec in tensor_specs(network)}
+    shared, frozen, own = (tuple(specs[name] for name in part) for part in (parts.shared, parts.frozen, parts.personal))
+    shapes = ExchangeShapes(tensors=shared, classes=len(recipe.classes), width=width)
+    state = {**method.device_state(shapes), **({PERSONAL: own} if own else {})}
+    return _Division(shapes=shapes, shared=shared, frozen=frozen, device_state=state)
+
+
+def _weights(network: Network, division: _Division, directory: Path) -> dict[str, bytes]:
     """Return the files of the initial weights, by part."""
     tensors, files = exchanged_tensors(network), dict[str, bytes]()
-    for file, names in ((WEIGHTS_FILE, parts.shared), (FROZEN_FILE, parts.frozen), (PERSONAL_FILE, parts.personal)):
-        if names or file == WEIGHTS_FILE:
+    for file, part in ((WEIGHTS_FILE, division.shared), (FROZEN_FILE, division.frozen), (PERSONAL_FILE, division.own)):
+        if part or file == WEIGHTS_FILE:
             path = directory / file
-            write_model(path, [specs[name] for name in names], (_flat(tensors[name]) for name in names))
+            write_model(path, part, (_flat(tensors[graph_name(spec.name)]) for spec in part))
             files[file] = path.read_bytes()
     return files
 
@@ -241,18 +283,12 @@ def _manifest(
     recipe: BundleRecipe,
     settings: MethodSettings,
     schedules: Mapping[str, Schedule],
-    specs: Mapping[str, TensorSpec],
-    parts: TensorParts,
+    division: _Division,
     plan: PlanSpec,
     files: dict[str, bytes],
     pretrained: Pretrained | None,
 ) -> Manifest:
     method = settings.method
-    shared, frozen, personal = (
-        tuple(specs[name] for name in names) for names in (parts.shared, parts.frozen, parts.personal)
-    )
-    parameters = tuple(spec for spec in shared if spec.kind == "parameter")
-    shapes = ExchangeShapes(parameters=parameters, classes=len(recipe.classes), width=plan.representation)
     return Manifest(
         name=recipe.name,
         model=recipe.model,
@@ -260,9 +296,9 @@ def _manifest(
         schedules={**method.schedules(), **schedules},
         previous_models=method.previous_models,
         prototype_devices=method.prototype_devices,
-        downlink=method.downlink(shapes),
-        uplink=method.uplink(shapes),
-        device_state={**method.device_state(shapes), **({PERSONAL: personal} if personal else {})},
+        downlink=method.downlink(division.shapes),
+        uplink=method.uplink(division.shapes),
+        device_state=division.device_state,
         server_rule=selection_of(recipe.server_rule),
         training=settings.training.with_hyperparameters(settings.hyperparameters),
         augmentation=recipe.augmentation,
@@ -270,8 +306,8 @@ def _manifest(
         target=recipe.target,
         task=selection_of(settings.task),
         metric=replace(settings.task.metric, unit=recipe.target.unit),
-        tensors=shared,
-        frozen=frozen,
+        tensors=division.shared,
+        frozen=division.frozen,
         plan=plan,
         files={name: ref_of_bytes(content) for name, content in files.items()},
         pretrained=pretrained,
@@ -296,7 +332,8 @@ def _plan_spec(settings: MethodSettings, plan: bytes, least: int, activations: i
 def _check(plan: Plan, network: Network, manifest: Manifest, files: dict[str, bytes], recipe: BundleRecipe) -> None:
     """Train a few steps, then compare graph and plan with the trained weights, which neither was built with."""
     tensors = {name: tensor.detach() for name, tensor in exchanged_tensors(network).items()}
-    initial, personal = ([tensors[spec.name] for spec in specs] for specs in (manifest.tensors, manifest.personal))
+    initial = [tensors[spec.name] for spec in manifest.tensors]
+    personal = [tensors[graph_name(spec.name)] for spec in manifest.personal]
     samples = check_samples(recipe, max(4, manifest.plan.minimum_samples))
     trained = check_training(plan, initial, personal, manifest, samples)
     graph = bind(files[GRAPH_FILE], _vector(trained[MODEL]), manifest, personal=_vector(trained.get(PERSONAL, [])))

@@ -19,7 +19,7 @@ from moonfed.errors import InvalidInput
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import Method
 from moonfed.export.model_zoo import PROJECTION, has_own_head
-from moonfed.export.optimiser import Optimiser, read_optimiser
+from moonfed.export.optimiser import PERSONAL_SHARE, Optimiser, read_optimiser
 from moonfed.export.table_description import read_description, rounded_scale
 from moonfed.export.weights.pretrained import PretrainedWeights, common_normalisation
 from moonfed.files import require_file
@@ -123,6 +123,12 @@ class MethodSettings:
     training: TrainingSpec
 
     def __post_init__(self) -> None:
+        if self.optimiser.personal_epochs >= self.training.epochs > 0 < self.optimiser.personal_epochs:
+            raise InvalidInput(
+                field="personal_epochs",
+                value=self.optimiser.personal_epochs,
+                allowed=f"less than epochs, which is {self.training.epochs}",
+            )
         owners = (type(self.optimiser), TrainingSpec, type(self.task))
         taken = {item.name for owner in owners for item in fields(owner)}
         for key in [*(item.name for item in fields(self.method)), *self.method.hyperparameters()]:  # type: ignore[arg-type]
@@ -137,7 +143,9 @@ class MethodSettings:
     @property
     def hyperparameters(self) -> dict[str, float]:
         """The plan's hyperparameters: those of the optimiser and of the objective."""
-        return self.optimiser.hyperparameters() | self.method.hyperparameters()
+        first = self.optimiser.personal_epochs
+        share = {PERSONAL_SHARE: first / self.training.epochs} if first else {}
+        return self.optimiser.hyperparameters() | self.method.hyperparameters() | share
 
 
 def default_projection(model: str, method: str) -> int | None:
@@ -168,6 +176,12 @@ def read_settings(
             field="step_schedule",
             value=step_schedule,
             rest=f"; with method {method!r}, whose results follow from equal steps, it must be {CONSTANT!r}",
+        )
+    if METHODS[method].assumes_sgd and settings.get("personal_epochs", 0):
+        raise InvalidInput(
+            field="personal_epochs",
+            value=settings["personal_epochs"],
+            rest=f"; with method {method!r}, whose results follow from equal steps, it must be 0",
         )
     owners: dict[str, type[Any]] = {
         item.name: owner

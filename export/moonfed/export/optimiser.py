@@ -16,18 +16,21 @@ from moonfed.bundle.manifest import CONSTANT
 from moonfed.errors import InvalidInput
 from moonfed.export.script_utils import present, refilled
 from moonfed.export.step_schedule import read_step_schedule
-from moonfed.validate import require_at_least, require_positive
+from moonfed.validate import require_at_least, require_positive, require_whole
 
+PERSONAL_SHARE = "personal_share"  # of a round's steps, the first ones: the hyperparameter of `personal_epochs`
 CLIPPING = ("gradient_clip_value", "gradient_clip_norm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimiser(ABC):
-    """The settings that all optimisers share, all of them but `step_schedule` hyperparameters of the plan.
+    """The settings that all optimisers share, most of them hyperparameters of the plan.
 
     `gradient_clip_value`: the largest magnitude of an element, `gradient_clip_norm`: the largest L2 norm of all
     gradients together, which are scaled down as by torch.nn.utils.clip_grad_norm_; 0: no limit. Elements are clipped
     first. `step_schedule`: of the learning rate over the steps of a round, see `moonfed.export.step_schedule`.
+    `personal_epochs`: those at the beginning of a round that train personal tensors alone; the others then train the
+    shared ones alone, as in FedRep (Collins et al., ICML 2021). 0: all epochs train both.
     """
 
     name: ClassVar[str]
@@ -36,8 +39,10 @@ class Optimiser(ABC):
     gradient_clip_value: float = 0.0
     gradient_clip_norm: float = 0.0
     step_schedule: str = CONSTANT
+    personal_epochs: int = 0
 
     def __post_init__(self) -> None:
+        require_whole("personal_epochs", self.personal_epochs, 0)
         read_step_schedule(self.step_schedule)
         require_positive("learning_rate", self.learning_rate)
         for name in ("weight_decay", *CLIPPING):
@@ -49,7 +54,7 @@ class Optimiser(ABC):
 
     def hyperparameters(self) -> dict[str, float]:
         """Return the plan's hyperparameters; limits that are not set are none."""
-        names = [item.name for item in fields(self) if item.name != "step_schedule"]
+        names = [item.name for item in fields(self) if item.name not in ("step_schedule", "personal_epochs")]
         values = {name: float(getattr(self, name)) for name in names}
         return {name: value for name, value in values.items() if value or name not in CLIPPING}
 

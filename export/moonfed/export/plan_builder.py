@@ -147,6 +147,6 @@ def save_plan(path: Path, scripted: torch.jit.ScriptModule) -> None:
 
 def _drop_weights(plan: TrainingPlan) -> None:
     """Replace every exchanged tensor by one expanded zero; constants such as integer buffers keep their values."""
-    for module in (plan.prefix, plan.network, plan.encoders):
+    for module in (plan.prefix, plan.network, plan.own, plan.encoders):
         for tensor in exchanged_tensors(module).values():
             tensor.data = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)

@@ -16,7 +16,8 @@ from moonfed.export.frozen_prefix import split_prefix
 from moonfed.export.loss_scale import LossScale
 from moonfed.export.methods.method import Method
 from moonfed.export.network import Network, exchanged_tensors
-from moonfed.export.optimiser import Optimiser, clipped
+from moonfed.export.optimiser import PERSONAL_SHARE, Optimiser, clipped
+from moonfed.export.personal_turn import PersonalTurn
 from moonfed.export.reference_encoders import reference_encoders
 from moonfed.export.script_utils import any_channels_last, copy_into, product, shaped, sides_of
 from moonfed.export.step_schedule import read_step_schedule
@@ -35,6 +36,8 @@ class TrainingPlan(torch.nn.Module):
 
     has_prefix: Final[bool]
     has_personal: Final[bool]
+    has_own: Final[bool]
+    has_turns: Final[bool]
     state: list[torch.Tensor]  # the network's shared tensors, in the manifest's order
     frozen: list[torch.Tensor]  # likewise
     personal: list[torch.Tensor]  # likewise
@@ -44,6 +47,7 @@ class TrainingPlan(torch.nn.Module):
     sides: list[int]  # of a sample's values after the prefix
     reference_sides: list[int]  # of its references
     trained: list[torch.Tensor]  # those and the parameters in `personal`
+    anchor: list[torch.Tensor]  # of a personal model: the global one's parameters
     counters: list[torch.Tensor]  # BatchNorm's; not exchanged, reset in every round
     hyperparameter_names: list[str]
     hyperparameters: dict[str, float]  # this round's
@@ -64,8 +68,6 @@ class TrainingPlan(torch.nn.Module):
         parts = parts or TensorParts(tuple(tensors))
         self.state = [tensors[name] for name in parts.shared]
         self.frozen = [tensors[name] for name in parts.frozen]
-        self.personal = [tensors[name] for name in parts.personal]
-        self.has_personal = bool(parts.personal)
         freeze_modules(network.train(), parts.frozen)
         prefix, network = split_prefix(network, () if criterion.compares_samples else parts.frozen)
         self.has_prefix = prefix is not None
@@ -74,10 +76,18 @@ class TrainingPlan(torch.nn.Module):
         self.draws = int(augmentation.draws)  # type: ignore[arg-type]
         self.network = network
         self.inference = _eval_twin(network)
+        self.has_own = method.trains_personal_model
+        self.own = _own_model(network, parts) if self.has_own else torch.nn.Identity()
+        self.own_inference = _eval_twin(self.own)
+        self.personal = _personal(self.own if self.has_own else network, parts, whole=self.has_own)
+        self.has_personal = bool(self.personal)
+        self.anchor = []
         self.criterion = criterion
         self.objective = method.objective()
         self.schedule = read_step_schedule(optimiser.step_schedule)
         self.optimiser = optimiser.module()
+        self.turns = PersonalTurn()
+        self.own_optimiser = optimiser.module()
         self.loss_scale = LossScale()
         self.encoders = reference_encoders(network, method.frozen_encoders, parts.frozen)
         self.most_previous = max(0, method.frozen_encoders - 1)
@@ -91,6 +101,7 @@ class TrainingPlan(torch.nn.Module):
         self.sides = []
         self.reference_sides = []
         self.hyperparameter_names = sorted(hyperparameter_names)
+        self.has_turns = PERSONAL_SHARE in self.hyperparameter_names
         self.hyperparameters = {}
         self.previous = 0  # number of previous models available this round
         self.channels_last = False  # memory format of convolution weights, and so of samples
@@ -137,9 +148,16 @@ class TrainingPlan(torch.nn.Module):
                 self.encoders.load(1 + index, self.with_shared(previous_models[index]))
         device = self.trained[0].device
         self.schedule.begin(steps, device)  # type: ignore[operator]
-        self.optimiser.begin(self.trained)  # type: ignore[operator]
+        if self.has_turns:
+            self.optimiser.begin(self.shared_trained)  # type: ignore[operator]
+            self.own_optimiser.begin(self.trained[len(self.shared_trained) :])  # type: ignore[operator]
+            self.turns.begin(hyperparameters["personal_share"], steps, device)
+        else:
+            self.optimiser.begin(self.trained)  # type: ignore[operator]
         self.loss_scale.begin(device)
         self.criterion.begin()
+        if self.has_own:
+            self.anchor = [parameter.detach().clone() for parameter in self.shared_trained]
         with torch.no_grad():
             self.objective.begin(self.shared_trained, received, hyperparameters)
 
@@ -235,7 +253,10 @@ class TrainingPlan(torch.nn.Module):
             with torch.no_grad():
                 features = self.inference.features(samples)
         wanted = self.criterion.targets(samples, self.augmentation.targets(targets, draws))  # type: ignore[operator]
-        return self.network.outputs(features), self.network.embed(features), wanted, references
+        outputs, z_BD = self.network.outputs(features), self.network.embed(features)
+        if self.has_own:
+            outputs = torch.cat([outputs, self.own.outputs(self.own.features(samples))])  # type: ignore[operator]
+        return outputs, z_BD, wanted, references
 
     @torch.jit.export
     def learn(
@@ -247,6 +268,11 @@ class TrainingPlan(torch.nn.Module):
     ) -> torch.Tensor:
         """Run a step's second half, in float32: compute the loss and descend its gradients."""
         outputs = outputs.to(torch.float32)
+        own_loss = torch.zeros([], device=outputs.device)
+        if self.has_own:
+            size = outputs.size(0) // 2
+            own_loss = self.criterion(outputs[size:], targets)
+            outputs = outputs[:size]
         loss: torch.Tensor = self.objective(
             self.criterion(outputs, targets),
             outputs,
@@ -256,13 +282,17 @@ class TrainingPlan(torch.nn.Module):
             self.hyperparameters,
         )
         if loss.requires_grad:
-            loss = self.descend(loss)
+            loss = self.descend(loss, own_loss)
         return loss.detach()
 
-    def descend(self, loss: torch.Tensor) -> torch.Tensor:
-        """Update the parameters; return the loss including the terms that depend only on the parameters."""
+    def descend(self, loss: torch.Tensor, own_loss: torch.Tensor) -> torch.Tensor:
+        """Update the parameters; return the loss including the terms that depend only on the parameters.
+
+        `own_loss`: of a personal model; the two models share no tensor that is trained.
+        """
         # autograd.grad accumulates nothing, and reports parameters that the loss does not depend on as None
-        gradients = torch.autograd.grad([self.loss_scale.scaled(loss)], self.trained, allow_unused=True)
+        total = loss + own_loss if self.has_own else loss
+        gradients = torch.autograd.grad([self.loss_scale.scaled(total)], self.trained, allow_unused=True)
         with torch.no_grad():
             unscaled = self.loss_scale.unscaled(gradients)  # type: ignore[arg-type]
             count = len(self.shared_trained)
@@ -271,8 +301,17 @@ class TrainingPlan(torch.nn.Module):
             whole = shared + unscaled[count:] if self.has_personal else shared
             skip = self.loss_scale.skip()
             limited = clipped(whole, self.hyperparameters)
+            if self.has_own:  # two models, each within its limits
+                own = drawn(unscaled[count:], self.trained[count:], self.anchor, self.hyperparameters["mu"])
+                limited = clipped(shared, self.hyperparameters) + clipped(own, self.hyperparameters)
             rate = self.schedule.rate(self.hyperparameters["learning_rate"])  # type: ignore[operator]
-            self.optimiser.step(self.trained, limited, self.hyperparameters, rate, skip)  # type: ignore[operator]
+            if self.has_turns:
+                own_skip, skip = self.turns.skips(skip)
+                own, own_gradients = self.trained[count:], limited[count:]
+                self.own_optimiser.step(own, own_gradients, self.hyperparameters, rate, own_skip)  # type: ignore[operator]
+                self.optimiser.step(self.shared_trained, limited[:count], self.hyperparameters, rate, skip)  # type: ignore[operator]
+            else:
+                self.optimiser.step(self.trained, limited, self.hyperparameters, rate, skip)  # type: ignore[operator]
             self.objective.after_step(self.shared_trained, self.hyperparameters, skip)
             self.loss_scale.update()
         return loss
@@ -318,7 +357,7 @@ class TrainingPlan(torch.nn.Module):
         """Return the task's sums [K] over a batch; the first is that of the loss."""
         with torch.no_grad():
             samples = self.preprocessed(inputs)
-            outputs = self.inference.outputs(self.inference.features(samples))
+            outputs = self.predicted(samples)
             return self.criterion.sums(outputs, self.criterion.targets(samples, targets))
 
     @torch.jit.export
@@ -331,7 +370,39 @@ class TrainingPlan(torch.nn.Module):
         """Compute what the ONNX graph returns, such as class probabilities [B, C]."""
         with torch.no_grad():
             samples = self.preprocessed(inputs)
-            return self.criterion.predict(self.inference.outputs(self.inference.features(samples)), samples)
+            return self.criterion.predict(self.predicted(samples), samples)
+
+    def predicted(self, samples: torch.Tensor) -> torch.Tensor:
+        """Compute the outputs of preprocessed samples by the model that the device predicts with."""
+        if self.has_own:
+            own: torch.Tensor = self.own_inference.outputs(self.own_inference.features(samples))  # type: ignore[operator]
+            return own
+        return self.inference.outputs(self.inference.features(samples))
+
+
+def drawn(
+    gradients: list[torch.Tensor | None], parameters: list[torch.Tensor], anchor: list[torch.Tensor], mu: float
+) -> list[torch.Tensor | None]:
+    """Return the gradients with mu · (v − w), that of mu/2 · ‖v − w‖²; None where there is none."""
+    found: list[torch.Tensor | None] = []
+    for index, gradient in enumerate(gradients):
+        if gradient is None:
+            found.append(None)
+        else:
+            found.append(gradient + mu * (parameters[index] - anchor[index]))
+    return found
+
+
+def _own_model(network: Network, parts: TensorParts) -> Network:
+    """Copy a network with tensors of its own, except for the frozen ones."""
+    tensors = exchanged_tensors(network)
+    return copy.deepcopy(network, {id(tensors[name]): tensors[name] for name in parts.frozen if name in tensors})
+
+
+def _personal(network: torch.nn.Module, parts: TensorParts, *, whole: bool) -> list[torch.Tensor]:
+    """Return a network's personal tensors, or of a `whole` personal model all that the other one shares."""
+    tensors = exchanged_tensors(network)
+    return [tensors[name] for name in (parts.shared if whole else parts.personal)]
 
 
 def _eval_twin(module: M) -> M:

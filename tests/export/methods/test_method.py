@@ -10,7 +10,7 @@ import torch
 from moonfed.blobs.tensors import TensorSpec
 from moonfed.export.methods.method import ExchangeShapes, Method, Objective
 
-SHAPES = ExchangeShapes(parameters=(TensorSpec("w", (2, 3), "parameter"),), classes=4, width=5)
+SHAPES = ExchangeShapes(tensors=(TensorSpec("w", (2, 3), "parameter"),), classes=4, width=5)
 Gradients = list[torch.Tensor | None]
 
 

@@ -55,7 +55,7 @@ def test_class_means_are_of_the_trained_model_in_eval_mode_and_of_classes_with_e
     for class_, mean in expected.items():
         assert (means[class_] - mean).abs().max() < TOLERANCE
     assert means[1].abs().max() == means[3:].abs().max() == 0
-    shapes = ExchangeShapes(parameters=(), classes=10, width=WIDTH)
+    shapes = ExchangeShapes(tensors=(), classes=10, width=WIDTH)
     specs = METHODS[method]().uplink(shapes)["class_means"]
     assert [spec.name for spec in specs] == ["mask", "means"]
     assert [tuple(tensor.shape) for tensor in (mask, means)] == [spec.shape for spec in specs]

@@ -42,8 +42,7 @@ def test_a_methods_entry_is_complete(name: str) -> None:
 
 def received_roles(method: Method, network: Network) -> dict[str, list[torch.Tensor]]:
     """Return a value for every role that a device has in the middle of a run."""
-    specs = tuple(spec for spec in tensor_specs(network) if spec.kind == "parameter")
-    shapes = ExchangeShapes(parameters=specs, classes=10, width=WIDTH)
+    shapes = ExchangeShapes(tensors=tensor_specs(network), classes=10, width=WIDTH)
     received = {}
     for seed, (role, tensors) in enumerate({**method.downlink(shapes), **method.device_state(shapes)}.items(), start=2):
         chance = torch.Generator().manual_seed(seed)
@@ -86,7 +85,7 @@ def test_a_plan_holds_no_weights(name: str, cnn: Network) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_results_are_those_that_the_method_announces(name: str, cnn: Network, new_plan: NewPlan) -> None:
     method = METHODS[name]()
-    shapes = ExchangeShapes(parameters=(), classes=10, width=256)
+    shapes = ExchangeShapes(tensors=(), classes=10, width=256)
     downlink, uplink, state = method.downlink(shapes), method.uplink(shapes), method.device_state(shapes)
     for roles, known in ((downlink, DOWNLINK), (uplink, UPLINK), (state, DEVICE_STATE)):
         assert set(roles) <= set(known)

@@ -108,7 +108,7 @@ def test_statistics_and_frozen_parameters_have_no_variate(new_plan: NewPlan) -> 
     frozen.encoder.requires_grad_(False)
     for network, sample_steps in ((SMOOTH, []), (frozen, batches(FEATURES, 3, 8))):
         specs = tuple(spec for spec in tensor_specs(network) if spec.kind == "parameter")
-        shapes = ExchangeShapes(parameters=specs, classes=10, width=1)
+        shapes = ExchangeShapes(tensors=specs, classes=10, width=1)
         found = run_round(new_plan(network, "scaffold"), weights_of(network), sample_steps, hyperparameters())
         for role, roles in (
             ("variate_change", METHODS["scaffold"]().uplink(shapes)),

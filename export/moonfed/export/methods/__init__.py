@@ -17,6 +17,7 @@ METHODS: Registry[Any] = Registry(  # of methods; mypy cannot know the settings 
         "fedprox": f"{_PACKAGE}.fedprox:FedProx",
         "scaffold": f"{_PACKAGE}.scaffold:Scaffold",
         "moon": f"{_PACKAGE}.moon:Moon",
+        "ditto": f"{_PACKAGE}.ditto:Ditto",
         "l2": f"{_PACKAGE}.l2:L2",
         "fedssc": f"{_PACKAGE}.fedssc:FedSsc",
         "fedproc": f"{_PACKAGE}.fedproc:FedProc",

@@ -19,9 +19,14 @@ from moonfed.bundle.manifest import Roles, Schedule
 class ExchangeShapes:
     """The sizes that the shapes of a method's exchanged tensors follow from."""
 
-    parameters: tuple[TensorSpec, ...]  # the model's trained tensors, in the manifest's order
+    tensors: tuple[TensorSpec, ...]  # the shared ones, in the manifest's order
     classes: int
     width: int  # of the representation z
+
+    @property
+    def parameters(self) -> tuple[TensorSpec, ...]:
+        """Those that are trained."""
+        return tuple(spec for spec in self.tensors if spec.kind == "parameter")
 
 
 class Objective(torch.nn.Module):
@@ -131,6 +136,7 @@ class Method(ABC):
     exchanges: ClassVar[bool] = True  # whether devices exchange anything; what does not cannot be federated
     compares_representations: ClassVar[bool] = False  # in the loss; its networks then have a projection head by default
     needs_classes: ClassVar[bool] = False  # whether each sample must have one class, as for means by class
+    trains_personal_model: ClassVar[bool] = False  # besides the global one: a whole model that stays on the device
     assumes_sgd: ClassVar[bool] = False  # of the local optimiser: its results follow from steps of SGD
     default_epochs: ClassVar[int] = 10  # of local training; Li, He, Song (CVPR 2021), section 4.1
 
