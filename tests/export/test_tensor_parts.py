@@ -176,6 +176,7 @@ def test_everything_frozen_but_the_head_is_regression_on_features(tmp_path: Path
     for inputs, labels in steps:
         plan.step(inputs, labels, plan.references(inputs, no_draws(inputs)), no_draws(inputs))
     layer = copy.deepcopy(network.get_submodule("output_layer"))
+    assert isinstance(layer, torch.nn.Linear)
     optimiser = torch.optim.SGD(layer.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-5)
     for inputs, labels in steps:
         optimiser.zero_grad()
@@ -237,8 +238,8 @@ def test_a_plan_needs_its_frozen_and_personal_tensors(tmp_path: Path) -> None:
     plan = loaded(network, parts, tmp_path / "plan.pt")
     with pytest.raises(TrainingFailed, match="personal tensors are missing"):
         plan.begin_round(of(network, parts.shared), [], {}, settings("fedavg"))
-    with pytest.raises(TrainingFailed):
-        load_plan(tmp_path / "plan.pt", "cpu")
+    with pytest.raises(TrainingFailed, match="frozen tensors are missing"):
+        load_plan(tmp_path / "plan.pt", "cpu").begin_round([], [], {}, settings("fedavg"))
 
 
 def test_the_plan_holds_no_values_of_frozen_tensors(tmp_path: Path) -> None:

@@ -242,14 +242,15 @@ def load_plan(
     *,
     precision: str = "float32",
     memory_format: str | None = None,
-    frozen: Tensors = (),
+    frozen: Tensors | None = None,
 ) -> TorchScriptPlan:
     """Inspect a plan, load it onto `cpu` or `cuda`, allocate its tensors, and copy the frozen ones in.
 
     Raises UnsafePlan, before any code of the plan runs, if the inspection rejects it, VersionMismatch if this torch
     lacks one of its operators, and TrainingFailed if it cannot be loaded. `precision`: one of PRECISIONS; the lower two
     are mixed precision, in which weights stay float32. `memory_format`: one of MEMORY_FORMATS, by default
-    `default_memory_format`. InvalidInput for another one. `frozen`: the frozen tensors in the manifest's order.
+    `default_memory_format`. InvalidInput for another one. `frozen`: the frozen tensors in the manifest's
+    order, without which a plan that has any begins no round.
     """
     chosen = memory_format or CONTIGUOUS
     for name, value, allowed in (("precision", precision, PRECISIONS), ("memory_format", chosen, MEMORY_FORMATS)):
@@ -285,8 +286,9 @@ def load_plan(
         ) from error
     if precision == "float16":
         module.scale_losses(LOSS_SCALE)
-    with _executing("load its frozen tensors"):
-        module.load_frozen(list(frozen))
+    if frozen is not None:
+        with _executing("load its frozen tensors"):
+            module.load_frozen(list(frozen))
     return TorchScriptPlan(module, torch.device(device), precision)
 
 

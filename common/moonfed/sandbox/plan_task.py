@@ -31,7 +31,7 @@ class PlanModel:
     def __init__(self, directory: Path, accelerator: str = "cpu") -> None:
         """`directory`: of the manifest, the plan, the weights and the other parts of the model."""
         manifest = Manifest.from_bytes((directory / MANIFEST_FILE).read_bytes())
-        frozen = read_tensors(directory / FROZEN_FILE, manifest.frozen) if manifest.frozen else ()
+        frozen = read_tensors(directory / FROZEN_FILE, manifest.frozen) if manifest.frozen else None
         self._plan = load_plan(directory / PLAN_FILE, accelerator, frozen=frozen)
         own = {PERSONAL: read_tensors(directory / PERSONAL_FILE, manifest.personal)} if manifest.personal else {}
         model = read_tensors(directory / WEIGHTS_FILE, manifest.tensors)

@@ -302,8 +302,8 @@ class TrainingPlan(torch.nn.Module):
             skip = self.loss_scale.skip()
             limited = clipped(whole, self.hyperparameters)
             if self.has_own:  # two models, each within its limits
-                own = drawn(unscaled[count:], self.trained[count:], self.anchor, self.hyperparameters["mu"])
-                limited = clipped(shared, self.hyperparameters) + clipped(own, self.hyperparameters)
+                towards = drawn(unscaled[count:], self.trained[count:], self.anchor, self.hyperparameters["mu"])
+                limited = clipped(shared, self.hyperparameters) + clipped(towards, self.hyperparameters)
             rate = self.schedule.rate(self.hyperparameters["learning_rate"])  # type: ignore[operator]
             if self.has_turns:
                 own_skip, skip = self.turns.skips(skip)

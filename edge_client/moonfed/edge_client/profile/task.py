@@ -130,7 +130,7 @@ def _begun_plan(manifest: Manifest, settings: MeasureSettings, directory: Path) 
         settings.accelerator,
         precision=settings.precision,
         memory_format=settings.memory_format,
-        frozen=read_tensors(directory / FROZEN_FILE, manifest.frozen) if manifest.frozen else (),
+        frozen=read_tensors(directory / FROZEN_FILE, manifest.frozen) if manifest.frozen else None,
     )
     own = {PERSONAL: read_tensors(directory / PERSONAL_FILE, manifest.personal)} if manifest.personal else {}
     plan.begin_round(model, [model] * manifest.previous_models, own, manifest.training_at(1).hyperparameters)
