@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,9 +73,9 @@ def test_a_model_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     install(tmp_path, 1)
     loaded, load = [], onnx_runtime._load
 
-    def count(graph: bytes, settings: onnx_runtime.SessionSettings) -> object:
+    def count(graph: bytes, settings: onnx_runtime.SessionSettings, own: Mapping[str, Any]) -> object:
         loaded.append(len(graph))
-        return load(graph, settings)
+        return load(graph, settings, own)
 
     monkeypatch.setattr(onnx_runtime, "_load", count)
     predictor = Predictor(tmp_path, "digits")

@@ -8,9 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from moonfed.blobs.tensors import open_model
 from moonfed.bundle.files import read_bundle
-from moonfed.bundle.manifest import FROZEN_FILE
+from moonfed.bundle.manifest import FROZEN_FILE, GRAPH_FILE
+from moonfed.edge_client.predictor import Predictor
+from moonfed.errors import InvalidInput
 from moonfed.experiments.child_processes import run
+from moonfed.export.binding import bind
+from moonfed.export.scoring import Predictor as Session
+from moonfed.models.onnx_runtime import SessionSettings, open_session
+from tests.support.refusals import refused
 from tests.support.session_cache import cached
 
 from .conftest import Federation
@@ -67,3 +74,32 @@ def test_frozen_tensors_are_fetched_once_and_personal_ones_never_leave(federatio
     for words in (("onnx", "first", "--output", str(federation.directory / "m.onnx")), ("evaluate", "first")):
         data = ("--data", str(federation.parts / "device-1.npz"))
         assert "run evaluate" in fail("moonfed-export", *words, *data, *federation.operator)
+    release_is_personal(federation, first)
+
+
+def release_is_personal(federation: Federation, made: Path) -> None:
+    """Each device predicts with its own tensors, in ONNX Runtime; a central server refuses the model."""
+    data = str(federation.parts / "device-1.npz")
+    chosen = ("--name", "digits", "--data", data, *federation.operator, "--json")
+    assert "variant" in fail("moonfed-export", "release", "create", "first", *chosen, "--variant", "int8")
+    created = json.loads(run("moonfed-export", "release", "create", "first", *chosen))
+    assert created["variants"] == ["float32"]
+    run("moonfed-coordinator", "release", "deploy", "digits", "--version", "1", *federation.operator)
+    manifest = read_bundle(made).manifest
+    with np.load(data) as arrays:
+        inputs = arrays["inputs"][:40]
+    model = federation.directory / "model-3.safetensors"
+    run("moonfed-coordinator", "run", "weights", "first", *federation.operator, "--round", "3", "--output", str(model))
+    found = {}
+    for name in DEVICES:
+        federation.until_log(name, "version 1 of model digits: installed")
+        own = open_model(personal_file(federation, name, "first"), manifest.personal)
+        graph = bind((made / GRAPH_FILE).read_bytes(), open_model(model, manifest.tensors), manifest, personal=own)
+        with Predictor(federation.directory / name, "digits", threads=1) as predictor:
+            found[name] = predictor.predict(inputs)
+        assert np.abs(found[name] - Session(graph).predict(inputs)).max() < 1e-5
+    assert np.abs(found["cam-1"] - found["cam-2"]).max() > 0.01
+    file = federation.directory / "cam-1" / "repository" / "digits" / "1" / "model.onnx"
+    assert "on devices only" in fail("moonfed-export", "predict", data, "--file", str(file))
+    with refused(InvalidInput, "personal"):
+        open_session(file.read_bytes(), SessionSettings())

@@ -40,6 +40,9 @@ WEIGHTS_FILE = "initial.safetensors"
 FROZEN_FILE = "frozen.safetensors"  # the values of frozen tensors, if there are any
 PERSONAL_FILE = "personal.safetensors"  # the initial values of personal tensors, if there are any
 INPUT_PARAMETER = "moonfed.input"  # an InputSpec in a served model's configuration, and in an ONNX file's metadata
+OWN_FILE = "own.safetensors"  # next to a released model: a device's own values of the personal tensors
+PERSONAL_PARAMETER = "moonfed.personal"  # in an ONNX file's metadata: the tensors of which each device has its own
+PERSONAL_ONLY = "the model has personal tensors, which each device fills in with its own; it runs on devices only"
 FILES = (PLAN_FILE, GRAPH_FILE, WEIGHTS_FILE)  # of every bundle
 
 # Files exchanged or stored besides the model, by role. Devices treat roles as opaque.
@@ -323,6 +326,12 @@ class Manifest:
         return self.device_state.get(PERSONAL, ())
 
     @property
+    def whole(self) -> tuple[TensorSpec, ...]:
+        """All tensors of one model: the shared, the frozen, and the personal ones unless they are a second model."""
+        own = (spec for spec in self.personal if not spec.name.startswith(PERSONAL_MODEL))
+        return (*self.tensors, *self.frozen, *own)
+
+    @property
     def parameters(self) -> tuple[TensorSpec, ...]:
         """The shared tensors that are trained."""
         return tuple(spec for spec in self.tensors if spec.kind == "parameter")
@@ -347,7 +356,7 @@ class Manifest:
             "target": self.target.to_document(),
             "task": self.task.to_document(),
             "metric": asdict(self.metric),
-            "tensors": _tensors_document(self.tensors),
+            "tensors": tensors_document(self.tensors),
             "plan": {
                 "interface": self.plan.interface,
                 "minimum_torch": self.plan.minimum_torch,
@@ -363,7 +372,7 @@ class Manifest:
             },
             "files": {name: {"sha256": ref.sha256, "size": ref.size} for name, ref in self.files.items()},
             **({"pretrained": asdict(self.pretrained)} if self.pretrained else {}),
-            **({"frozen": _tensors_document(self.frozen)} if self.frozen else {}),
+            **({"frozen": tensors_document(self.frozen)} if self.frozen else {}),
         }
         return _canonical(document)
 
@@ -412,7 +421,7 @@ def _from_document(document: dict[str, Any]) -> Manifest:
         target=TargetSpec.from_document(document["target"]),
         task=Selection.from_document(document["task"], CLASSIFICATION.name),
         metric=Metric(**document["metric"]),
-        tensors=_tensors(document["tensors"]),
+        tensors=read_tensor_specs(document["tensors"]),
         plan=PlanSpec(
             interface=str(document["plan"]["interface"]),
             minimum_torch=str(document["plan"]["minimum_torch"]),
@@ -428,11 +437,12 @@ def _from_document(document: dict[str, Any]) -> Manifest:
         ),
         files={str(name): BlobRef(str(f["sha256"]), int(f["size"])) for name, f in document["files"].items()},
         pretrained=Pretrained(**document["pretrained"]) if "pretrained" in document else None,
-        frozen=_tensors(document.get("frozen", ())),
+        frozen=read_tensor_specs(document.get("frozen", ())),
     )
 
 
-def _tensors(document: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+def read_tensor_specs(document: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+    """Read what `tensors_document` returned; raise KeyError or TypeError."""
     return tuple(
         TensorSpec(name=str(t["name"]), shape=_shape(t["shape"]), kind=t["kind"], dtype=str(t["dtype"]))
         for t in document
@@ -440,15 +450,16 @@ def _tensors(document: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
 
 
 def _roles(document: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, tuple[TensorSpec, ...]]:
-    return {str(role): _tensors(specs) for role, specs in document.items()}
+    return {str(role): read_tensor_specs(specs) for role, specs in document.items()}
 
 
-def _tensors_document(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
+def tensors_document(specs: Sequence[TensorSpec]) -> list[dict[str, Any]]:
+    """Return JSON values."""
     return [{"name": t.name, "dtype": t.dtype, "shape": list(t.shape), "kind": t.kind} for t in specs]
 
 
 def _roles_document(roles: Roles) -> dict[str, list[dict[str, Any]]]:
-    return {role: _tensors_document(specs) for role, specs in roles.items()}
+    return {role: tensors_document(specs) for role, specs in roles.items()}
 
 
 def _at(points: Schedule, round_: int) -> float:

@@ -5,9 +5,13 @@ Only import this module where onnxruntime is installed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 import moonfed.models.no_telemetry  # noqa: F401 - before onnxruntime
 
@@ -15,6 +19,7 @@ import moonfed.models.no_telemetry  # noqa: F401 - before onnxruntime
 import onnxruntime
 from onnxruntime.datasets import get_example
 
+from moonfed.bundle.manifest import PERSONAL_ONLY, PERSONAL_PARAMETER
 from moonfed.errors import InvalidInput, MoonfedError, Unavailable
 from moonfed.plan.inspection.graph import require_self_contained
 
@@ -42,14 +47,19 @@ class SessionSettings:
             raise InvalidInput(field="intra_op_threads", value=self.intra_op_threads, allowed="0 or more")
 
 
-def open_session(graph: bytes, settings: SessionSettings) -> Any:  # noqa: ANN401
+def open_session(
+    graph: bytes, settings: SessionSettings, own: Mapping[str, npt.NDArray[np.float32]] | None = None
+) -> Any:  # noqa: ANN401
     """Return an InferenceSession of a graph that refers to no other file.
 
+    `own`: a device's tensors, which replace the graph's of that name; None: a graph with personal tensors is refused.
     Raises Unavailable if the provider is missing or fails, InvalidInput or Corrupt for a graph that cannot be accepted,
     MoonfedError if ONNX Runtime rejects it.
     """
     _require(settings.provider)
-    session = _load(graph, settings)
+    session = _load(graph, settings, own or {})
+    if own is None and PERSONAL_PARAMETER in session.get_modelmeta().custom_metadata_map:
+        raise InvalidInput(PERSONAL_ONLY, field="personal")
     if _PROVIDERS[settings.provider] not in session.get_providers():
         raise Unavailable(
             f"provider is {settings.provider}, which ONNX Runtime could not start here; is there a GPU, and are the "
@@ -79,7 +89,7 @@ def _require(provider: str) -> None:
         )
 
 
-def _load(graph: bytes, settings: SessionSettings) -> Any:  # noqa: ANN401
+def _load(graph: bytes, settings: SessionSettings, own: Mapping[str, npt.NDArray[np.float32]]) -> Any:  # noqa: ANN401
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL_ONLY
     options.intra_op_num_threads = settings.intra_op_threads
@@ -90,9 +100,13 @@ def _load(graph: bytes, settings: SessionSettings) -> Any:  # noqa: ANN401
         on_device = {} if provider == CPU else {"device_id": str(settings.device)}
         providers.append((_PROVIDERS[provider], on_device))
     require_self_contained(graph)
+    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(tensor) for name, tensor in own.items()}
+    for name, value in values.items():
+        options.add_initializer(name, value)
     try:
         # Without enable_fallback=0 it would silently continue on the CPU, here and after a failed run.
         session = onnxruntime.InferenceSession(graph, options, providers=providers, enable_fallback=0)
+        session.own_values = values  # ONNX Runtime reads them in each run, and does not keep them itself
     except Exception as error:  # ONNX Runtime's errors share no base class
         if settings.provider == CPU:
             raise MoonfedError(error_text(error)) from error

@@ -12,8 +12,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from moonfed.blobs.schema import TensorSpec
 from moonfed.blobs.store import BlobRef, ref_of_bytes
-from moonfed.bundle.manifest import ACCURACY, FROZEN_FILE, PERSONAL_FILE, PLAN_FILE, InputSpec, Metric
+from moonfed.bundle.manifest import (
+    ACCURACY,
+    FROZEN_FILE,
+    PERSONAL_FILE,
+    PLAN_FILE,
+    InputSpec,
+    Metric,
+    read_tensor_specs,
+    tensors_document,
+)
 from moonfed.bundle.manifest import MANIFEST_FILE as BUNDLE_MANIFEST_FILE
 from moonfed.bundle.target import TargetSpec
 from moonfed.errors import InvalidInput, UntrustedRelease
@@ -71,6 +81,7 @@ class ReleaseManifest:
     evaluation: Evaluation | None = None
     threshold: float | None = None  # the score above which a sample is unusual, where the model gives scores
     pictures: Mapping[str, Mapping[str, BlobRef]] = field(default_factory=dict)  # that cards show, which devices lack
+    personal: tuple[TensorSpec, ...] = ()  # tensors of the graph in place of which each device has its own
     format: str = FORMAT
 
     def __post_init__(self) -> None:
@@ -133,6 +144,7 @@ class ReleaseManifest:
                 "evaluation": _evaluation_document(self.evaluation),
                 **({} if self.threshold is None else {"threshold": float(self.threshold)}),
                 "pictures": {variant: _document(files) for variant, files in self.pictures.items()},
+                **({"personal": tensors_document(self.personal)} if self.personal else {}),
             }
         )
 
@@ -199,6 +211,7 @@ def _from_document(document: dict[str, Any]) -> ReleaseManifest:
         ),
         threshold=float(document["threshold"]) if "threshold" in document else None,
         pictures={str(variant): _refs(files) for variant, files in document["pictures"].items()},
+        personal=read_tensor_specs(document.get("personal", ())),
     )
 
 

@@ -11,6 +11,7 @@ import torch
 from moonfed.bundle.manifest import (
     FROZEN_FILE,
     MANIFEST_FILE,
+    OWN_FILE,
     PERSONAL,
     PERSONAL_FILE,
     PLAN_FILE,
@@ -33,7 +34,8 @@ class PlanModel:
         manifest = Manifest.from_bytes((directory / MANIFEST_FILE).read_bytes())
         frozen = read_tensors(directory / FROZEN_FILE, manifest.frozen) if manifest.frozen else None
         self._plan = load_plan(directory / PLAN_FILE, accelerator, frozen=frozen)
-        own = {PERSONAL: read_tensors(directory / PERSONAL_FILE, manifest.personal)} if manifest.personal else {}
+        found = next((file for name in (OWN_FILE, PERSONAL_FILE) if (file := directory / name).exists()), None)
+        own = {PERSONAL: read_tensors(found, manifest.personal)} if manifest.personal and found else {}
         model = read_tensors(directory / WEIGHTS_FILE, manifest.tensors)
         self._plan.begin_round(model, [], own, manifest.training.hyperparameters)
 

@@ -233,11 +233,12 @@ class Predictor:
 def _open_model(files: ModelFiles, state: Path, settings: InferenceSettings) -> Model:
     """Open a model in ONNX Runtime if it is installed, and otherwise its plan in the sandbox."""
     if files.plan is None:
-        from moonfed.edge_client.inference.onnx_model import OnnxModel
+        from moonfed.edge_client.inference.onnx_model import OnnxModel, own_tensors
         from moonfed.models.onnx_runtime import SessionSettings
 
         chosen = SessionSettings(provider=settings.device, intra_op_threads=settings.threads or 0)
-        return OnnxModel(files.onnx, files.target.output, files.shape, chosen)
+        own = own_tensors(files.own, files.personal)
+        return OnnxModel(files.onnx, files.target.output, files.shape, chosen, own)
     from moonfed.edge_client.inference.plan_model import SandboxedModel
 
     if settings.device == "tensorrt":

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from moonfed.blobs.tensors import TensorSpec, model_size
+from moonfed.blobs.tensors import ITEM_SIZE, TensorSpec, model_size
 from moonfed.bundle.files import Bundle
 from moonfed.bundle.manifest import CONSTANT, PROTOTYPES, InputSpec, Manifest
 from moonfed.bundle.target import TargetSpec
 from moonfed.formatting import count, iso_time
 from moonfed.signing.bundle_signature import BundleSignature, moment
 from moonfed.signing.envelope import ID_SHOWN
+from moonfed.sizes import human
 
 SHOWN_CLASSES = 10
 SHOWN_COLUMNS = 10
@@ -34,6 +35,7 @@ def table(bundle: Bundle) -> str:
         ("signature", _signature(bundle)),
         ("model", f"{manifest.model}, {model_size(parameters):,} parameters in {len(parameters)} tensors"),
         ("statistics", f"{model_size(statistics):,} in {len(statistics)} tensors" if statistics else "none"),
+        *_parts(manifest),
         *method_rows(manifest),
         *_exchanged(manifest),
         ("input", f"{manifest.input.kind}, {manifest.input.dtype} {_shape(manifest.input.shape)}"),
@@ -47,6 +49,23 @@ def table(bundle: Bundle) -> str:
     ]  # fmt: skip
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _parts(manifest: Manifest) -> list[tuple[str, str]]:
+    """Return the parts of a model that has more than a shared one."""
+    kinds = (
+        ("shared", manifest.tensors, "in each round"),
+        ("frozen", manifest.frozen, "fetched once"),
+        ("personal", manifest.personal, "never leave the device"),
+    )
+    if not manifest.frozen and not manifest.personal:
+        return []
+    return [
+        ("parts" if kind == "shared" else "", f"{kind} {count(len(specs), 'tensor')}, {model_size(specs):,} numbers, "
+         f"{human(ITEM_SIZE * model_size(specs))}, {what}")
+        for kind, specs, what in kinds
+        if specs
+    ]  # fmt: skip
 
 
 def _table(sample: InputSpec) -> list[tuple[str, str]]:
@@ -95,7 +114,7 @@ def method_rows(manifest: Manifest) -> list[tuple[str, str]]:
     """Return where training starts, the method with its settings, local training and the server rule."""
     start = manifest.pretrained
     return [
-        *([("starts from", start.describe(len(manifest.tensors)))] if start else []),
+        *([("starts from", start.describe(len(manifest.whole)))] if start else []),
         ("method", _method(manifest)),
         ("optimiser", manifest.plan.optimiser),
         *(("", _hyperparameter(manifest, name)) for name in sorted(manifest.training.hyperparameters)),

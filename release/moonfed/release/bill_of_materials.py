@@ -21,7 +21,16 @@ from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
 from moonfed.blobs.store import BlobRef
-from moonfed.bundle.manifest import CLASSIFICATION, GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, Pretrained
+from moonfed.bundle.manifest import (
+    CLASSIFICATION,
+    FROZEN_FILE,
+    GRAPH_FILE,
+    PERSONAL_FILE,
+    PLAN_FILE,
+    WEIGHTS_FILE,
+    Manifest,
+    Pretrained,
+)
 from moonfed.release.model_facts import EvaluationResults, ModelFacts
 from moonfed.version import RELEASE
 
@@ -30,6 +39,8 @@ _ABOUT = {
     PLAN_FILE: ("training plan", "the program that devices trained with"),
     GRAPH_FILE: ("graph template", "the graph that the weights were bound into"),
     WEIGHTS_FILE: ("initial weights", "the bundle's weights"),
+    FROZEN_FILE: ("frozen weights", "weights of the bundle that were not trained"),
+    PERSONAL_FILE: ("initial personal weights", "weights of the bundle in place of which each device has its own"),
 }
 _APPROACHES = {"none": "unsupervised", "next": "self-supervised"}  # by kind of target
 _TOOLS = ("onnx", "onnxruntime", "onnxruntime-gpu", "numpy")  # one onnxruntime package is installed

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from moonfed.blobs.store import BlobRef, ref_of_bytes
-from moonfed.bundle.manifest import ACCURACY, MANIFEST_FILE, PLAN_FILE, Metric, parts_of
+from moonfed.bundle.manifest import ACCURACY, MANIFEST_FILE, PLAN_FILE, Manifest, Metric, parts_of
 from moonfed.client import Release, Run
 from moonfed.control.runs import Round
 from moonfed.data.data_set import DataSet
@@ -99,6 +99,7 @@ def create_release(
     found = runs.run(run)
     _require_ended(found)
     manifest = runs.manifest(found)
+    _require_possible(manifest, options)
     samples = options.data.read(manifest.input, manifest.target)
     on_step("comparing graph and plan")
     number = best_round(run, runs.rounds(run), manifest.metric) if options.best else options.round
@@ -110,9 +111,11 @@ def create_release(
     graphs, dropped = _variants(checked, options, samples, on_step)
     candidate = candidate_of_run(runs, checked)
     plan = _plan_files(runs, checked)
-    on_step("evaluating the model" if len(graphs) == 1 else f"evaluating {', '.join(graphs)}")
+    if not manifest.personal:
+        on_step("evaluating the model" if len(graphs) == 1 else f"evaluating {', '.join(graphs)}")
     facts = {
-        variant: _facts(options.name, replace(candidate, graph=graph), samples) for variant, graph in graphs.items()
+        variant: _facts(options.name, replace(candidate, graph=graph), None if manifest.personal else samples)
+        for variant, graph in graphs.items()
     }
     for attempt in range(1, ATTEMPTS + 1):
         version = _newest_version(runs, options.name) + 1
@@ -125,6 +128,26 @@ def create_release(
             if attempt == ATTEMPTS:
                 raise
     raise AssertionError("unreachable")
+
+
+def _require_possible(manifest: Manifest, options: ReleaseOptions) -> None:
+    """Raise InvalidInput for what needs a whole model, which of personal ones only devices have."""
+    if not manifest.personal:
+        return
+    for name, value in (("variant", ", ".join(options.variants.names)), ("best", options.best)):
+        if value:
+            raise InvalidInput(
+                field=name,
+                value=value,
+                rest="; of a model with personal tensors, which only devices can score, it must not be given",
+            )
+    if manifest.target.kind == "none":
+        raise InvalidInput(
+            f"task of run is {manifest.task.name!r}, whose threshold follows from scores, and its model has personal "
+            "tensors; such a model cannot be released",
+            field="task",
+            value=manifest.task.name,
+        )
 
 
 def best_round(run: str, rounds: Sequence[Round], metric: Metric = ACCURACY) -> int:
@@ -191,11 +214,11 @@ def _variants(
     return kept, {variant.name: variant.verdict.reason for variant in made if not variant.verdict.kept}
 
 
-def _facts(name: str, candidate: Candidate, samples: DataSet) -> ModelFacts:
+def _facts(name: str, candidate: Candidate, samples: DataSet | None) -> ModelFacts:
     """Gather the facts about a variant, whose version is yet to be numbered; InvalidInput if it cannot be run."""
     facts = gather_facts(name, 0, candidate, None)
     require_runnable(candidate.graph, facts.interface, name)
-    return replace(facts, results=evaluate(candidate.graph, facts.metadata, samples))
+    return facts if samples is None else replace(facts, results=evaluate(candidate.graph, facts.metadata, samples))
 
 
 def _plan_files(runs: CoordinatorClient, checked: CheckedModel) -> dict[str, tuple[BlobRef, Path]]:
@@ -241,6 +264,7 @@ def _upload(
         },
         evaluation=_evaluation(facts[FLOAT32].results),
         threshold=threshold,
+        personal=checked.manifest.personal,
     )
     signed, signature = manifest.to_bytes(), _signature(manifest, options, signer)
     with TemporaryDirectory(prefix="moonfed-") as directory:

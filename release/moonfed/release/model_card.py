@@ -245,6 +245,12 @@ def _limits(facts: ModelFacts) -> str:
         *_LIMITS[target_spec(facts.metadata, "the model").kind if "target" in facts.metadata else "class"],
         "- The devices' data were never inspected: the model may perform poorly on anything rare among them.",
     ]
+    if facts.history and facts.history.manifest.personal:
+        own = facts.history.manifest.personal
+        lines.append(
+            f"- {count(len(own), 'tensor')} of it, such as `{own[0].name}`, are personal: each device predicts with "
+            "its own values, and this file has those that training began with. Only devices can run it."
+        )
     if known:
         lines.append("- The figures above hold only for data like those they were measured on.")
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,12 +11,21 @@ from pathlib import Path
 
 from moonfed.blobs.store import BlobRef
 from moonfed.blobs.tensors import open_model
-from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, Manifest, output_shape, parts_of
+from moonfed.bundle.manifest import (
+    GRAPH_FILE,
+    MANIFEST_FILE,
+    PERSONAL_FILE,
+    PLAN_FILE,
+    Manifest,
+    graph_name,
+    output_shape,
+    parts_of,
+)
 from moonfed.control.runs import Run
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import IGNORED, Source
 from moonfed.errors import InvalidInput
-from moonfed.export.binding import ModelOrigin, bind, read_metadata, with_metadata
+from moonfed.export.binding import ModelOrigin, bind, read_metadata, require_complete, with_metadata
 from moonfed.export.coordinator_client import CoordinatorClient, global_model
 from moonfed.export.parity import BATCHES, BOUND, Predict, require_parity
 from moonfed.files import write_durably
@@ -61,6 +71,7 @@ def check_model(
     """Check the model of a run of this name, on samples that are read for it, as `check_on` does."""
     run = runs.run(run_name)
     manifest = runs.manifest(run)
+    require_complete(manifest)
     samples = data.read(manifest.input, manifest.target, labels=IGNORED)
     return check_on(runs, run, samples, round_number=round_number, bound=bound, embeddings=embeddings)
 
@@ -76,6 +87,7 @@ def check_on(
 ) -> CheckedModel:
     """Bind a run's model, fold constants in the graph, and compare it with the plan on real inputs.
 
+    Personal tensors have their initial values, and are not folded: each device replaces them with its own.
     `samples`: real ones, without labels. `round_number`: by default the newest. `embeddings`: z as a second output. The
     same model, samples and bound give the same bytes. Raises NotFound for a missing run, round or file, MoonfedError if
     the outputs differ by more than the bound, InvalidInput for embeddings that the run's bundle does not have.
@@ -85,7 +97,9 @@ def check_on(
     vector = open_model(runs.fetch(chosen.ref), manifest.tensors)
     origin = ModelOrigin(run=run.run, round=chosen.round, manifest=run.manifest.sha256, model=chosen.ref.sha256)
     template = runs.fetch(manifest.files[GRAPH_FILE]).read_bytes()
-    graph = simplify(bind(template, vector, manifest, origin, embeddings=embeddings))
+    own = open_model(runs.fetch(manifest.files[PERSONAL_FILE]), manifest.personal) if manifest.personal else None
+    names = [graph_name(spec.name) for spec in manifest.personal]
+    graph = simplify(bind(template, vector, manifest, origin, embeddings=embeddings, personal=own), names)
     weights = runs.fetch(chosen.ref).read_bytes()
     parts = {name: runs.fetch(ref).read_bytes() for name, ref in parts_of(manifest).items()}
     with sandboxed_plan(manifest, runs.fetch(manifest.files[PLAN_FILE]).read_bytes(), weights, parts) as plan:
@@ -93,6 +107,8 @@ def check_on(
     # The difference itself is left out: its digits depend on the processor, so the same model would give a different
     # file elsewhere, which a repository that has the model would reject. Report and model card show it.
     checked_with = {"parity_bound": f"{bound:g}", "parity_data_sha256": samples.sha256()}
+    if names:
+        checked_with["personal"] = json.dumps(names)
     return CheckedModel(
         graph=with_metadata(graph, {**read_metadata(graph), "variant": "float32", **checked_with}),
         manifest=manifest,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from moonfed.bundle.manifest import INPUT_PARAMETER, InputSpec, read_input
+from moonfed.bundle.manifest import INPUT_PARAMETER, PERSONAL_ONLY, PERSONAL_PARAMETER, InputSpec, read_input
 from moonfed.bundle.target import NO_TARGET, OUTPUTS, TARGET_PARAMETER, THRESHOLD_PARAMETER, TargetSpec, read_target
 from moonfed.data.data_set import Inputs
 from moonfed.data.formats import FOLDER, find_kind
@@ -128,13 +128,15 @@ class FileModel:
 
     def __init__(self, path: Path, verify_keys: Sequence[Path] = ()) -> None:
         """Read the file; if keys are given, one of them must have signed the version that the file belongs to."""
-        from moonfed.export.binding import read_metadata
+        from moonfed.export.binding import PREFIX, read_metadata
         from moonfed.export.scoring import Predictor
         from moonfed.release.model_facts import input_spec
 
         require_file("file", path)
         graph = _verified(path, verify_keys) if verify_keys else path.read_bytes()
         metadata = read_metadata(graph, str(path))
+        if PERSONAL_PARAMETER.removeprefix(PREFIX) in metadata:
+            raise InvalidInput(PERSONAL_ONLY, field="personal", value=str(path))
         self.sample = input_spec(metadata, str(path))
         self.target = read_target(metadata.get("target", "{}"), str(path))
         self._threshold = _number(metadata.get("threshold"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from moonfed.blobs.store import BlobDirectory, BlobRef
-from moonfed.bundle.manifest import MANIFEST_FILE, Manifest
+from moonfed.bundle.manifest import MANIFEST_FILE, PERSONAL, Manifest
 from moonfed.edge_client.agent.compatibility import require_runnable
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.fingerprint import DeviceFingerprint
@@ -22,6 +22,7 @@ from moonfed.edge_client.agent.release_gate import SIGNIFICANCE, Comparison, com
 from moonfed.edge_client.agent.transfers import FETCH_ERRORS, REJECTIONS, BlobTransfers, Superseded, WindowClosed
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.resources.free_disk import require_space
+from moonfed.edge_client.state.local_models import find_local_model
 from moonfed.edge_client.state.model_files import ModelFiles, files_of, onnx_runtime_is_installed
 from moonfed.edge_client.state.release_files import NewRelease, StoredRelease
 from moonfed.edge_client.state.releases import ReleaseStore
@@ -195,8 +196,14 @@ class ReleaseInstaller:
             require_runnable(Manifest.from_bytes(self._fetch(plan[MANIFEST_FILE]).read_bytes()))
         require_space("the release", {*wanted.values(), *plan.values()}, self._blobs)
         files, plan_files = self._fetch_all(wanted), self._fetch_all(plan)
+        own = self._own(manifest)
         model = ModelFiles(
-            input=manifest.input, target=manifest.target, onnx=files[MODEL_FILE], plan=plan_files or None
+            input=manifest.input,
+            target=manifest.target,
+            onnx=files[MODEL_FILE],
+            plan=plan_files or None,
+            personal=manifest.personal,
+            own=own,
         )
         scores = self._compare(target, model, current, counts)
         accepted = self._report(target.name, target.deployment, target.version, "accepted", scores=scores)
@@ -209,9 +216,21 @@ class ReleaseInstaller:
                 deployment=target.deployment,
                 files=files,
                 plan_files=plan_files,
+                own=own,
             )
         )
         return scores
+
+    def _own(self, manifest: ReleaseManifest) -> Path | None:
+        """Return this device's own tensors of the model's run; None if it has none, or the model needs none."""
+        if not manifest.personal:
+            return None
+        bundle = manifest.plan[MANIFEST_FILE].sha256
+        own = find_local_model(Path(self._settings.state), manifest.run, PERSONAL, manifest=bundle, seed=None)
+        if own is None:
+            _log.info("this device has not trained run %s; its model begins with the initial personal tensors",
+                      manifest.run)  # fmt: skip
+        return own
 
     def _compare(
         self, target: TargetRelease, model: ModelFiles, current: StoredRelease | None, counts: SampleCounts

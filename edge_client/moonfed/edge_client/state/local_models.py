@@ -24,11 +24,11 @@ ROLES = (MODEL, PERSONAL)
 _log = logging.getLogger(__name__)
 
 
-def find_local_model(state: Path, run: str, role: str = MODEL, *, manifest: str, seed: int) -> Path | None:
+def find_local_model(state: Path, run: str, role: str = MODEL, *, manifest: str, seed: int | None) -> Path | None:
     """Return the file of the model that this device trained last in a run; None if it has none, or it is damaged.
 
     `role`: MODEL, or PERSONAL for its own tensors. `manifest`: its sha256, which with the seed tells runs of the same
-    name apart.
+    name apart; None: any seed.
     """
     if stored := RunState(state / "runs", run, manifest=manifest, seed=seed).newest(role):
         return stored.file(role)
@@ -36,7 +36,7 @@ def find_local_model(state: Path, run: str, role: str = MODEL, *, manifest: str,
     file = directory / f"{role}.safetensors"
     try:
         facts = json.loads((directory / FACTS_FILE).read_bytes())
-        same_run = (facts["manifest"], facts["seed"]) == (manifest, seed)
+        same_run = facts["manifest"] == manifest and seed in (None, facts["seed"])
         whole = same_run and role in facts["files"] and ref_of_file(file) == BlobRef(**facts["files"][role])
     except FileNotFoundError:
         return None

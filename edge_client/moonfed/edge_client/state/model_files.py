@@ -8,7 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from moonfed.bundle.manifest import InputSpec, output_shape
+from moonfed.blobs.schema import TensorSpec
+from moonfed.bundle.manifest import OWN_FILE, InputSpec, output_shape, tensors_document
 from moonfed.bundle.target import TargetSpec
 from moonfed.edge_client.state.release_files import StoredRelease
 from moonfed.errors import NotFound
@@ -25,6 +26,8 @@ class ModelFiles:
     target: TargetSpec
     onnx: Path
     plan: Mapping[str, Path] | None = None  # by name; None: ONNX Runtime runs the other file
+    personal: tuple[TensorSpec, ...] = ()  # tensors of which this device may have its own
+    own: Path | None = None  # the file of these; None: those that the bundle began with
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -39,11 +42,15 @@ class ModelFiles:
     @property
     def files(self) -> dict[str, Path]:
         """All files by name."""
-        return {MODEL_FILE: self.onnx, **(self.plan or {})}
+        return {MODEL_FILE: self.onnx, **(self.plan or {}), **({OWN_FILE: self.own} if self.own else {})}
 
     def settings(self) -> dict[str, Any]:
         """Return JSON values for the task, which finds the files by their names."""
-        return {"input": self.input.to_document(), "target": self.target.to_document()}
+        return {
+            "input": self.input.to_document(),
+            "target": self.target.to_document(),
+            "personal": tensors_document(self.personal),
+        }
 
 
 def onnx_runtime_is_installed() -> bool:
@@ -53,13 +60,17 @@ def onnx_runtime_is_installed() -> bool:
 
 def files_of(stored: StoredRelease) -> ModelFiles:
     """Return the files of an installed version that this device can use; raise NotFound if it has none of them."""
-    manifest = stored.manifest
-    if onnx_runtime_is_installed():
-        return ModelFiles(input=manifest.input, target=manifest.target, onnx=stored.model_file)
-    plan = stored.plan_files()
-    if plan is None:
+    manifest, plan = stored.manifest, None if onnx_runtime_is_installed() else stored.plan_files()
+    if plan is None and not onnx_runtime_is_installed():
         raise NotFound(
             f"version {manifest.version} of {manifest.name} was installed for ONNX Runtime, which is missing; "
             "install the package onnxruntime"
         )
-    return ModelFiles(input=manifest.input, target=manifest.target, onnx=stored.model_file, plan=plan)
+    return ModelFiles(
+        input=manifest.input,
+        target=manifest.target,
+        onnx=stored.model_file,
+        plan=plan,
+        personal=manifest.personal,
+        own=stored.own,
+    )

@@ -6,12 +6,14 @@ This module is used by the light parent process too, so it imports neither torch
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from moonfed.blobs.store import BlobRef, ref_of_file
+from moonfed.bundle.manifest import OWN_FILE
 from moonfed.errors import Corrupt, InvalidInput, NotFound
 from moonfed.files import link_or_copy, new_directory
 from moonfed.models.release_manifest import ReleaseManifest
@@ -20,6 +22,8 @@ from moonfed.models.repository import CONFIG_FILE, MODEL_FILE
 RELEASE_FILE, FACTS_FILE = "release.json", "installed.json"
 _POLICY = re.compile(r"^version_policy \{ specific \{ versions: ([1-9][0-9]*) \} \}$", re.MULTILINE)
 _ANY_POLICY = re.compile(r"^\s*version_policy\b", re.MULTILINE)
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +36,7 @@ class NewRelease:
     deployment: int
     files: Mapping[str, Path]  # of the variant, by name
     plan_files: Mapping[str, Path] = field(default_factory=dict)  # the manifest's, or none
+    own: Path | None = None  # this device's personal tensors, if it has any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +48,7 @@ class StoredRelease:
     ref: BlobRef  # of the manifest
     directory: Path  # the version's
     record: Path
+    own: Path | None = None  # this device's personal tensors, as they were when the version was installed
 
     @property
     def model_file(self) -> Path:
@@ -61,13 +67,19 @@ class Facts:
 
     manifest: BlobRef
     variant: str
+    own: BlobRef | None = None  # of this device's personal tensors
 
 
 def read_facts(record: Path) -> Facts:
     """Return what a record says; raise Corrupt."""
     try:
         facts = json.loads((record / FACTS_FILE).read_bytes())
-        return Facts(manifest=BlobRef(**facts["manifest"]), variant=str(facts["variant"]))
+        own = facts.get("own")
+        return Facts(
+            manifest=BlobRef(**facts["manifest"]),
+            variant=str(facts["variant"]),
+            own=BlobRef(**own) if own else None,
+        )
     except (OSError, ValueError, TypeError, KeyError, InvalidInput) as error:
         raise _damaged(record / FACTS_FILE) from error
 
@@ -85,16 +97,38 @@ def open_release(directory: Path, record: Path) -> StoredRelease:
         if (record / file).exists():  # not where ONNX Runtime is installed
             require_same(record / file, ref)
     return StoredRelease(
-        manifest=manifest, variant=facts.variant, ref=facts.manifest, directory=directory, record=record
+        manifest=manifest,
+        variant=facts.variant,
+        ref=facts.manifest,
+        directory=directory,
+        record=record,
+        own=_own(record / OWN_FILE, facts),
     )
+
+
+def _own(file: Path, facts: Facts) -> Path | None:
+    """Return the device's personal tensors; None if there are none, or with a warning if they are damaged."""
+    if facts.own is None:
+        return None
+    try:
+        require_same(file, facts.own)
+    except (Corrupt, OSError):
+        _log.warning("%s is lost or damaged; the model begins with the initial values of its personal tensors", file)
+        return None
+    return file
 
 
 def write_record(record: Path, new: NewRelease) -> None:
     """Write what a version has besides its directory."""
     with new_directory(record) as directory:
-        for file, source in {RELEASE_FILE: new.manifest_file, **new.plan_files}.items():
+        own = {OWN_FILE: new.own} if new.own else {}
+        for file, source in {RELEASE_FILE: new.manifest_file, **new.plan_files, **own}.items():
             link_or_copy(source, directory / file)
-        facts = Facts(manifest=ref_of_file(new.manifest_file), variant=new.variant)
+        facts = Facts(
+            manifest=ref_of_file(new.manifest_file),
+            variant=new.variant,
+            own=ref_of_file(directory / OWN_FILE) if new.own else None,
+        )
         (directory / FACTS_FILE).write_text(json.dumps(asdict(facts)))
 
 

@@ -88,10 +88,13 @@ class StoredRound:
 class RunState:
     """One run's files on this device. Files of another run of the same name are never used."""
 
-    def __init__(self, root: Path, run: str, *, manifest: str, seed: int) -> None:
-        """`root`: STATE/runs; `manifest`: its sha256. Raise InvalidInput for a run id that is not a plain file name."""
+    def __init__(self, root: Path, run: str, *, manifest: str, seed: int | None) -> None:
+        """`root`: STATE/runs; `manifest`: its sha256; `seed`: None to read rounds of any seed.
+
+        Raises InvalidInput for a run id that is not a plain file name.
+        """
         self.directory = run_directory(root, run)
-        self._identity = (manifest, seed)
+        self._manifest, self._seed = manifest, seed
 
     def find(self, round_number: int, attempt: int, assignment: str) -> StoredRound | None:
         """Return the intact update of exactly that assignment, given its digest; None if there is none."""
@@ -168,8 +171,8 @@ class RunState:
                 write(temporary / f"{role}.safetensors")
             refs = {role: ref_of_file(temporary / f"{role}.safetensors") for role in files}
             update = Update(
-                manifest=self._identity[0],
-                seed=self._identity[1],
+                manifest=self._manifest,
+                seed=self._seed or 0,
                 assignment=assignment,
                 blobs={role: ref for role, ref in refs.items() if role not in kept},
                 kept={role: ref for role, ref in refs.items() if role in kept},
@@ -192,7 +195,7 @@ class RunState:
         return next((stored for stored in self._stored() if stored.key == place), None)
 
     def _owns(self, stored: StoredRound) -> bool:
-        return (stored.update.manifest, stored.update.seed) == self._identity
+        return stored.update.manifest == self._manifest and self._seed in (None, stored.update.seed)
 
 
 def run_directory(root: Path, run: str) -> Path:
