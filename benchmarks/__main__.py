@@ -36,6 +36,12 @@ def measure_tasks() -> Tables:
     return tasks.measure_tasks()
 
 
+def measure_parts() -> Tables:
+    from benchmarks import parts
+
+    return parts.measure_parts()
+
+
 def measure_fleet() -> Tables:
     from benchmarks import fleet
 
@@ -112,6 +118,7 @@ def measure_attacks() -> Tables:
 BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "device": measure_device,
     "tasks": measure_tasks,
+    "parts": measure_parts,
     "fleet": measure_fleet,
     "coordinator": measure_coordinator,
     "metrics": measure_metrics,

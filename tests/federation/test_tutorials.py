@@ -10,13 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from sklearn.decomposition import PCA
 from sklearn.metrics import roc_auc_score
 
-from moonfed.experiments.child_processes import ChildProcesses
+from moonfed.experiments.child_processes import ChildProcesses, run
+from moonfed.export.torchvision_import import import_torchvision
 from tests.support.ports import free_port
-from tests.support.tutorial import commands, commands_of, follow, shell_lines
+from tests.support.tutorial import commands, commands_of, execute, follow, save_files, shell_lines
 
 pytestmark = pytest.mark.slow
 
@@ -167,3 +169,45 @@ def test_the_tutorial_on_a_fleet_of_boards(fleet: ChildProcesses) -> None:
     assert "2 of 2 rounds" in printed_by(printed, "run show digits")
     assert "3 of 3 devices" in printed_by(printed, "release widen")
     assert "revoke device 'board-3'" in " ".join(printed_by(printed, "audit").split())
+
+
+def pretrained_mobilenet(cache: Path) -> None:
+    """Put weights where torch finds those that it has downloaded: random ones, with statistics of noise."""
+    models = import_torchvision().models
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(0)
+        network = models.get_model("mobilenet_v3_small", weights=None)
+        for module in network.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.momentum = 1.0
+        network.train()(torch.randn(32, 3, 64, 64))
+    name = models.get_model_weights("mobilenet_v3_small").DEFAULT.url.rpartition("/")[2]
+    (cache / "hub" / "checkpoints").mkdir(parents=True)
+    torch.save(network.state_dict(), cache / "hub" / "checkpoints" / name)
+
+
+@pytest.mark.timeout(500)
+def test_the_tutorial_on_a_pretrained_model(
+    fleet: ChildProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    pretrained_mobilenet(tmp_path / "torch")
+    save_files(TUTORIALS / "pictures.md", Path(), {})
+    execute("python draw.py", fleet)
+    assert len(shell_lines((TUTORIALS / "pretrained.md").read_text())) == 12  # ten commands, besides two to look
+    printed = follow(TUTORIALS / "pretrained.md", fleet, {"--rounds 8": "--rounds 2"})
+    inspected = printed_by(printed, "inspect")
+    assert "shared 2 tensors, 3,075 numbers" in inspected
+    assert "frozen 208 tensors, 1,529,968 numbers, 6.1 MB" in inspected
+    run("moonfed-coordinator", "run", "weights", "shapes", "--output", "shared.safetensors")
+    assert Path("shared.safetensors").stat().st_size == 12_460
+    assert printed_by(printed, "predict").startswith("version 1 of shapes\n")
+
+
+@pytest.mark.timeout(500)
+def test_the_tutorial_on_personal_heads(fleet: ChildProcesses) -> None:
+    save_files(TUTORIALS / "pictures.md", Path(), {})
+    execute("python draw.py", fleet)
+    printed = follow(TUTORIALS / "personal-heads.md", fleet, {"--rounds 10": "--rounds 2"})
+    assert "model 2 on 3 devices: accuracy median" in printed_by(printed, "run evaluate")
+    assert printed_by(printed, "predict").startswith("version 1 of heads\n")
