@@ -93,6 +93,7 @@ def shapes(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
         first,
         second,
         x.movedim(0, 1),
+        x.new_empty([2]).zero_(),
         x.new_full([2], 1.0),
         x.new_ones([2]),
         x.new_zeros([2]),
@@ -112,6 +113,7 @@ def shapes(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
         labels.type_as(x),
         x.unbind(1)[0],
         x.t().contiguous().view_as(x.t()),
+        x.reshape_as(x.t()),
         torch.scatter(x, 1, labels.unsqueeze(1), 1.0),
         torch.scatter_add(x, 1, labels.unsqueeze(1), x[:, :1]),
         torch.index_add(x, 0, labels, y[: labels.size(0)]),
@@ -130,6 +132,7 @@ def shapes(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
 def in_place(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
     changed, index = x.clone(), x.argmax(1, keepdim=True)
     changed.abs_()
+    changed.sigmoid_()
     changed.clamp_(0.0, 1.0)
     changed.sub_(y)
     changed.masked_fill_(changed > 2.0, 2.0)

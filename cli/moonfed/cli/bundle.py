@@ -74,15 +74,16 @@ def bundle(
     model: Annotated[
         str,
         typer.Option(
-            help="A network of docs/tasks.md, such as cnn, mlp, gru or unet; torchvision:NAME; or your MODULE:CALLABLE."
+            help="A network of docs/tasks.md, such as cnn, mlp, gru or unet; torchvision:NAME; timm:NAME; or your "
+            "MODULE:CALLABLE."
         ),
     ] = "cnn",
     weights: Annotated[
         str | None,
         typer.Option(
             metavar="SOURCE",
-            help="Weights to start from: a .safetensors, .pth or .onnx file, torchvision:default, hf:DIRECTORY or "
-            "run:NAME[@ROUND]. Default: random ones.",
+            help="Weights to start from: a .safetensors, .pth or .onnx file, torchvision:default, timm:default, "
+            "hf:DIRECTORY or run:NAME[@ROUND]. Default: random ones.",
         ),
     ] = None,
     weights_rename: Annotated[

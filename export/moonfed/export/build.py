@@ -74,9 +74,9 @@ def build_bundle(
     them.
     `schedules`: of hyperparameters over rounds, such as {"learning_rate": "warmup:5,cosine:100"}.
     `mean`, `std`: one per channel (of pixels in 0 to 1) or feature. `projection`, `seed`: of a named model only.
-    `weights`: what the model starts from: a .safetensors, .pth or .onnx file, `torchvision:default` or `hf:DIRECTORY`,
-    whose tensors are matched by name, after `weights_rename` has replaced prefixes; the last layers stay new unless
-    `keep_head`. `weights_licence`: if they do not state theirs.
+    `weights`: what the model starts from: a .safetensors, .pth or .onnx file, `torchvision:default`, `timm:default` or
+    `hf:DIRECTORY`, whose tensors are matched by name, after `weights_rename` has replaced prefixes; the last layers
+    stay new unless `keep_head`. `weights_licence`: if they do not state theirs.
     `sign`: private keys; by default your own, which is created if there is none. `replace`: overwrite a
     bundle that exists at `output`.
 
