@@ -38,13 +38,13 @@ class Attention(nn.MultiheadAttention):
             value,
             self.embed_dim,
             self.num_heads,
-            self.in_proj_weight,
+            self.input_weight(),
             self.in_proj_bias,
             self.bias_k,
             self.bias_v,
             self.add_zero_attn,
             self.dropout,
-            self.out_proj.weight,
+            self.output_weight(),
             self.out_proj.bias,
             training=self.training,
             key_padding_mask=key_padding_mask,
@@ -58,6 +58,14 @@ class Attention(nn.MultiheadAttention):
             is_causal=is_causal,
         )
         return found.transpose(0, 1) if swapped else found, weights
+
+    def input_weight(self) -> torch.Tensor | None:
+        """Return the weight of queries, keys and values; None if each has its own."""
+        return self.in_proj_weight
+
+    def output_weight(self) -> torch.Tensor:
+        """Return the weight of the result's projection."""
+        return self.out_proj.weight
 
 
 class EncoderLayer(nn.TransformerEncoderLayer):
