@@ -132,7 +132,6 @@ def shapes(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
 def in_place(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
     changed, index = x.clone(), x.argmax(1, keepdim=True)
     changed.abs_()
-    changed.sigmoid_()
     changed.clamp_(0.0, 1.0)
     changed.sub_(y)
     changed.masked_fill_(changed > 2.0, 2.0)
@@ -143,6 +142,7 @@ def in_place(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
     filled = torch.zeros_like(x)
     filled.fill_(2.0)
     filled.bernoulli_(0.5)
+    filled.sigmoid_()
     filled.requires_grad_()
     changed.index_put_([index[:, 0]], y)
     return [changed, filled, torch.index_put(x, [index[:, 0]], y), torch.index_put(x, [None, index[:, 0]], y[:, :1])]
