@@ -232,7 +232,7 @@ def _from_hub(repository: str) -> tuple[Path, str]:
     try:
         return Path(hub.hf_hub_download(repository, HUB_FILE)), url
     except Exception as error:  # the hub's client raises its own, httpx's and requests' errors
-        reason = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".")
         raise Unavailable(f"{url} could not be downloaded: {reason}; fetch it, and name the file") from error
 
 
