@@ -125,9 +125,9 @@ def test_weights_that_cannot_be_downloaded_are_named(tmp_path: Path, monkeypatch
 
 @pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
 def test_timms_weights_are_taken_from_the_hubs_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = import_module("huggingface_hub")
-    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
+    constants = import_module("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(Unavailable, match=r"resnet18\.a1_in1k"):
         read("timm:default", "timm:resnet18")
     folder, commit = tmp_path / "models--timm--resnet18.a1_in1k", "0" * 40
