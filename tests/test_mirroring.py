@@ -57,6 +57,7 @@ ELSEWHERE = {
         "export/models/images.py",
         "export/models/segmentation.py",
         "export/models/sequences.py",
+        "export/models/timm_networks.py",
     ),
     "test_scorers.py tests the tasks together": (
         "common/tasks/anomaly_detection.py",

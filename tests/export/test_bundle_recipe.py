@@ -37,7 +37,7 @@ TOKENS = InputSpec(kind="tokens", shape=(8,), vocabulary=("", "a"))
             {"model": "torchvision:nothing"},
             "model is 'torchvision:nothing'",
         ),
-        ({"model": "torchvision:vit_b_16"}, "does not accept inputs of 16x16x3: Wrong image height"),
+        ({"model": "torchvision:squeezenet1_1"}, "does not accept inputs of 16x16x3: Given input size"),
         (
             {"model": "mlp"},
             "model is 'mlp', input.kind 'image' and the task 'classification'; models for them are cnn, ",

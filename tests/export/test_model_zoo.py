@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ import torch
 
 from moonfed.bundle.manifest import InputSpec
 from moonfed.bundle.target import TargetSpec, class_target
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.model_zoo import build_network
 from moonfed.export.models import MODELS
 from moonfed.export.self_checks import network_shape, random_samples
+from moonfed.export.torchvision_import import import_timm
 from tests.export.conftest import IMAGE
 from tests.support.refusals import refused
 
@@ -141,7 +143,8 @@ def test_a_model_for_another_task_is_refused_with_those_that_fit() -> None:
         "MODULE:CALLABLE"
     )
     for model, sample, target, fitting in (
-        ("unet", IMAGE, class_target(2), "torchvision:NAME"),
+        ("unet", IMAGE, class_target(2), "torchvision:NAME, timm:NAME"),
+        ("timm:resnet18", FEATURES, class_target(2), "mlp, MODULE:CALLABLE"),
         ("torchvision:resnet18", SERIES, class_target(2), "cnn1d, gru, lstm, MODULE:CALLABLE"),
         ("gru", FEATURES, class_target(2), "mlp, MODULE:CALLABLE"),
         ("transformer", TOKENS, NOTHING, "MODULE:CALLABLE"),
@@ -194,3 +197,22 @@ def test_groups_are_normalised_instead_of_batches(model: str) -> None:
     plain = build_network(model.removesuffix("-gn"), SAMPLES["small-image"], class_target(3))
     count = sum(parameter.numel() for parameter in network.parameters())
     assert count == sum(parameter.numel() for parameter in plain.parameters())
+
+
+@pytest.mark.skipif(find_spec("timm") is not None, reason="timm is installed")
+def test_timm_is_asked_for() -> None:
+    with pytest.raises(NotFound, match="pip install timm"):
+        build_network("timm:resnet18", IMAGE, class_target(2))
+
+
+@pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
+def test_timms_networks_take_the_images_size_and_channels() -> None:
+    grey = InputSpec(kind="image", shape=(32, 32, 1))
+    found = build_network("timm:vit_tiny_patch16_224", grey, class_target(2), projection=None)
+    plain = import_timm().create_model("vit_tiny_patch16_224", num_classes=0, in_chans=1, img_size=32)
+    plain.load_state_dict(found.encoder.state_dict())
+    images = torch.randn(2, 1, 32, 32)
+    torch.testing.assert_close(found.encoder.eval()(images), plain.eval()(images), rtol=1e-5, atol=1e-5)
+    assert found(torch.zeros(2, 32, 32, 1, dtype=torch.uint8)).shape == (2, 2)
+    with refused(InvalidInput, "model", "timm:resnet1"):
+        build_network("timm:resnet1", IMAGE, class_target(2))

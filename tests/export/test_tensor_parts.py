@@ -6,18 +6,27 @@ import copy
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 import torch
 
+from moonfed.bundle.manifest import GRAPH_FILE, PLAN_FILE, WEIGHTS_FILE
 from moonfed.bundle.target import class_target
 from moonfed.errors import InvalidInput, TrainingFailed
+from moonfed.export.binding import bind
+from moonfed.export.bundle_builder import build_bundle
+from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.plan_builder import compile_plan, save_plan
+from moonfed.export.scoring import Predictor
 from moonfed.export.tensor_parts import TensorParts, freeze_modules, read_parts
 from moonfed.plan.interface import TorchScriptPlan, load_plan
-from tests.export.conftest import IMAGE, SMALL_IMAGE, batches, hyperparameters
+from moonfed.plan.tensors import read_tensors
+from moonfed.release.simplify import simplify
+from tests.export.conftest import FEATURES, IMAGE, SMALL_IMAGE, batches, hyperparameters
 from tests.support.plan_rounds import largest_difference, no_draws
 
 Tensors = list[torch.Tensor]
@@ -313,3 +322,33 @@ def test_fedrep_trains_the_head_first_and_then_the_rest(precision: str, tmp_path
                 optimiser.step()
         assert largest_difference(states[3]["model"], of(trained, parts.shared)) < TOLERANCE
         assert largest_difference(states[3]["personal"], of(trained, parts.personal)) < TOLERANCE
+
+
+def test_lora_trains_changes_that_graphs_merge(tmp_path: Path) -> None:
+    """The plan trains B alone; a folded graph has as many weights as the model had, and predicts what the plan does."""
+    recipe = BundleRecipe(
+        name="lora",
+        model="mlp",
+        input=FEATURES,
+        target=class_target(3),
+        lora="rank=2,targets=linear",
+        settings={"learning_rate": 0.1},
+    )
+    bundle = build_bundle(recipe)
+    manifest = bundle.manifest
+    shared, frozen = ([spec.name for spec in specs] for specs in (manifest.tensors, manifest.frozen))
+    assert {name.rpartition(".")[2] for name in shared if name.startswith("encoder.")} == {"lora_b"}
+    assert {name.rpartition(".")[2] for name in frozen} == {"weight", "bias", "lora_a"}
+    for name, content in bundle.contents.items():
+        (tmp_path / name).write_bytes(content)
+    model = [
+        tensor + 0.1 * torch.randn_like(tensor) for tensor in read_tensors(tmp_path / WEIGHTS_FILE, manifest.tensors)
+    ]
+    plan = load_plan(tmp_path / PLAN_FILE, "cpu", frozen=read_tensors(tmp_path / "frozen.safetensors", manifest.frozen))
+    plan.begin_round(model, [], {}, manifest.training.hyperparameters)
+    inputs = torch.randn(8, *FEATURES.shape)
+    vector = torch.cat([tensor.flatten() for tensor in model]).numpy()
+    graph = simplify(bind(bundle.contents[GRAPH_FILE], vector, manifest))
+    assert np.abs(Predictor(graph).predict(inputs.numpy()) - plan.predict(inputs).numpy()).max() < TOLERANCE
+    names = {one.name for one in onnx.ModelProto.FromString(graph).graph.initializer}
+    assert not any("lora" in name for name in names)

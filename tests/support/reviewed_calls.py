@@ -93,6 +93,7 @@ def shapes(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
         first,
         second,
         x.movedim(0, 1),
+        x.new_empty([2]).zero_(),
         x.new_full([2], 1.0),
         x.new_ones([2]),
         x.new_zeros([2]),
@@ -112,6 +113,7 @@ def shapes(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
         labels.type_as(x),
         x.unbind(1)[0],
         x.t().contiguous().view_as(x.t()),
+        x.reshape_as(x.t()),
         torch.scatter(x, 1, labels.unsqueeze(1), 1.0),
         torch.scatter_add(x, 1, labels.unsqueeze(1), x[:, :1]),
         torch.index_add(x, 0, labels, y[: labels.size(0)]),
@@ -140,6 +142,7 @@ def in_place(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
     filled = torch.zeros_like(x)
     filled.fill_(2.0)
     filled.bernoulli_(0.5)
+    filled.sigmoid_()
     filled.requires_grad_()
     changed.index_put_([index[:, 0]], y)
     return [changed, filled, torch.index_put(x, [index[:, 0]], y), torch.index_put(x, [None, index[:, 0]], y[:, :1])]

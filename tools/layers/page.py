@@ -33,11 +33,13 @@ plan were compiled and inspected, but their ONNX export was not tried."""
 REMARKS: Mapping[str, str] = {
     "BatchNorm1d, BatchNorm2d, BatchNorm3d": "at least two samples in a batch, and so on each device; its counter "
     "starts at zero in each round",
+    "MultiheadAttention, TransformerEncoder, TransformerDecoder": "evaluate as they train: torch's fused operators, "
+    "which return zeros for padding, are in no plan",
     "Embedding": "its indices are tokens, or are computed, as by `x.to(torch.int64)`",
     "Lazy layers": "get their shapes from a batch of zeros when the bundle is built",
     "NLLLoss2d": "deprecated in torch, which warns; `nn.NLLLoss` is the same",
 }
-ONLY_224 = ("maxvit_", "vit_")
+ONLY_224 = ("maxvit_",)
 _CODE, _NAME = re.compile(r"`([^`]+)`"), re.compile(r"\b(?:nn|F)\.\w+")
 _ROW = re.compile(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
@@ -58,7 +60,10 @@ class Classifier:
 
 def classifier_row(name: str, side: int, millions: float, verdict: Verdict, *, bundle: bool) -> Classifier:
     """Return the row of a trial."""
-    size = NONE if not side else f"{side}x{side}{'' if name.startswith(ONLY_224) else ' or more'}"
+    more = "" if name.startswith(ONLY_224) else " or more"
+    if name.startswith("vit_"):
+        more = f", or squares of multiples of {name.rpartition('_')[2]}"
+    size = f"{side}x{side}{more}" if side else NONE
     result = (BUNDLE if bundle else PLAN) if verdict.supported else f"no: {_why(verdict)}"
     return Classifier(f"{millions:.1f} million" if side else NONE, size, result)
 

@@ -74,15 +74,16 @@ def bundle(
     model: Annotated[
         str,
         typer.Option(
-            help="A network of docs/tasks.md, such as cnn, mlp, gru or unet; torchvision:NAME; or your MODULE:CALLABLE."
+            help="A network of docs/tasks.md, such as cnn, mlp, gru or unet; torchvision:NAME; timm:NAME; or your "
+            "MODULE:CALLABLE."
         ),
     ] = "cnn",
     weights: Annotated[
         str | None,
         typer.Option(
             metavar="SOURCE",
-            help="Weights to start from: a .safetensors, .pth or .onnx file, torchvision:default, hf:DIRECTORY or "
-            "run:NAME[@ROUND]. Default: random ones.",
+            help="Weights to start from: a .safetensors, .pth or .onnx file, torchvision:default, timm:default, "
+            "hf:DIRECTORY or run:NAME[@ROUND]. Default: random ones.",
         ),
     ] = None,
     weights_rename: Annotated[
@@ -108,6 +109,14 @@ def bundle(
         typer.Option(
             metavar="TENSORS",
             help="Tensors that each device trains and keeps to itself: head, batchnorm, or names, as for --freeze.",
+        ),
+    ] = "",
+    lora: Annotated[
+        str,
+        typer.Option(
+            metavar="rank=R,…",
+            help="Train changes of that rank of the encoder's layers instead of the layers: "
+            "rank=8,alpha=16,targets=attention; targets may be linear, convolution, all or layers' names with *.",
         ),
     ] = "",
     projection: Annotated[
@@ -216,6 +225,7 @@ def bundle(
         augmentation=augmentation,
         freeze=freeze,
         personal=personal,
+        lora=lora,
         mean=samples.mean,
         deviation=samples.deviation,
         seed=seed,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-_ATTENTION = "nn.Linear layers, F.scaled_dot_product_attention and nn.LayerNorm"
 _WHOLE = "nn.GRU over the whole sequence"
 PAGE = "docs/layers.md"
 
@@ -28,16 +27,10 @@ ALTERNATIVES: Mapping[str, str] = MappingProxyType(  # by the name of the layer'
         "MaxUnpool2d": "nn.Upsample or nn.ConvTranspose2d",
         "MaxUnpool3d": "nn.Upsample or nn.ConvTranspose3d",
         "MultiLabelMarginLoss": "nn.MultiLabelSoftMarginLoss",
-        "MultiheadAttention": "nn.Linear layers and F.scaled_dot_product_attention",
         "RNN": "nn.GRU",
         "RNNCell": _WHOLE,
         "RReLU": "nn.LeakyReLU",
         "SyncBatchNorm": "nn.BatchNorm2d",
-        "Transformer": _ATTENTION,
-        "TransformerDecoder": _ATTENTION,
-        "TransformerDecoderLayer": _ATTENTION,
-        "TransformerEncoder": _ATTENTION,
-        "TransformerEncoderLayer": _ATTENTION,
         "TripletMarginWithDistanceLoss": "nn.TripletMarginLoss",
         "Unfold": "nn.Conv2d, whose stride may be its kernel's size, or nn.PixelUnshuffle",
         "_WeightNorm": "nn.LayerNorm, or g * v / v.norm() in a module of your own",

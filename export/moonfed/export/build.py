@@ -57,6 +57,7 @@ def build_bundle(
     keep_head: bool = False,
     freeze: str = "",
     personal: str = "",
+    lora: str = "",
     seed: int = 0,
     replace: bool = False,
     sign: Sequence[Path] = (),
@@ -76,12 +77,13 @@ def build_bundle(
     them.
     `schedules`: of hyperparameters over rounds, such as {"learning_rate": "warmup:5,cosine:100"}.
     `mean`, `std`: one per channel (of pixels in 0 to 1) or feature. `projection`, `seed`: of a named model only.
-    `weights`: what the model starts from: a .safetensors, .pth or .onnx file, `torchvision:default` or `hf:DIRECTORY`,
-    whose tensors are matched by name, after `weights_rename` has replaced prefixes; the last layers stay new unless
-    `keep_head`. `weights_licence`: if they do not state theirs.
     `freeze`: tensors that are not trained: `encoder`, `all-but-head`, `batchnorm`, or names of modules, with commas
     between several; parameters that do not require gradients are frozen, too. `personal`: likewise, tensors that each
-    device trains and keeps to itself, such as `head`.
+    device trains and keeps to itself, such as `head`. `lora`: train low-rank changes of layers instead of the layers:
+    "rank=8,alpha=16,targets=attention".
+    `weights`: what the model starts from: a .safetensors, .pth or .onnx file, `torchvision:default`, `timm:default` or
+    `hf:DIRECTORY`, whose tensors are matched by name, after `weights_rename` has replaced prefixes; the last layers
+    stay new unless `keep_head`. `weights_licence`: if they do not state theirs.
     `sign`: private keys; by default your own, which is created if there is none. `replace`: overwrite a
     bundle that exists at `output`.
 
@@ -112,6 +114,7 @@ def build_bundle(
         projection=projection,
         freeze=freeze,
         personal=personal,
+        lora=lora,
         seed=seed,
     ).starting_from(_weights(weights, model, weights_rename, weights_licence, keep_head=keep_head))
     network = None if isinstance(model, str) else _network(model, recipe)

@@ -37,6 +37,7 @@ from moonfed.export.binding import bind
 from moonfed.export.bundle_recipe import BundleRecipe, MethodSettings, read_settings
 from moonfed.export.criteria.criterion import build_criterion
 from moonfed.export.frozen_prefix import prefix_width, split_prefix
+from moonfed.export.lora import add_lora, read_lora
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import ExchangeShapes, Method
 from moonfed.export.model_zoo import build_network, has_own_head
@@ -55,6 +56,7 @@ from moonfed.export.self_checks import (
 from moonfed.export.tensor_parts import TensorParts, read_parts
 from moonfed.export.weights.matching import load_pretrained
 from moonfed.export.written_state import require_exchanged_state
+from moonfed.formatting import count
 from moonfed.plan.inspection.older_torch import requirements
 from moonfed.plan.interface import Plan, load_plan
 from moonfed.registry import selection_of
@@ -91,6 +93,7 @@ def build_bundle(
         require_classifier(recipe)
     network = given or _network(recipe)
     pretrained = _load_weights(network, recipe, on_step)
+    network = _with_lora(network, recipe, on_step)
     parts = read_parts(network, recipe.freeze, recipe.personal, model=recipe.model)
     _require_possible_parts(recipe, parts)
     least = minimum_samples(network)
@@ -211,6 +214,17 @@ def _load_weights(network: Network, recipe: BundleRecipe, on_step: Callable[[str
         licence=weights.licence,
         url=weights.url,
     )
+
+
+def _with_lora(network: Network, recipe: BundleRecipe, on_step: Callable[[str], None]) -> Network:
+    if not recipe.lora:
+        return network
+    settings = read_lora(recipe.lora)
+    names = add_lora(network, settings, recipe.seed)
+    on_step(f"training changes of rank {settings.rank} of {count(len(names), 'layer')}")
+    if settings.warning:
+        on_step(settings.warning)
+    return network
 
 
 def _network(recipe: BundleRecipe) -> Network:

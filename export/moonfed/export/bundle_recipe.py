@@ -76,6 +76,7 @@ class BundleRecipe:
     weights: PretrainedWeights | None = None  # that the model starts from; None: random ones
     freeze: str = ""  # tensors that are not trained: see moonfed.export.tensor_parts; empty: none
     personal: str = ""  # tensors that each device keeps to itself: likewise
+    lora: str = ""  # low-rank changes of the encoder's layers: see moonfed.export.lora; empty: none
     examples: Inputs | None = None  # raw samples, for the checks; None: random ones
 
     def __post_init__(self) -> None:

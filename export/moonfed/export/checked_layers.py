@@ -1,4 +1,4 @@
-"""Layers of which a plan has another version, because torch's own operator does not check what it is given."""
+"""Layers of which a plan has another version, because torch's own operators do not check what they are given."""
 
 import copy
 from typing import Optional
@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import moonfed.plan.custom_operators  # noqa: F401 - defines moonfed::lstm
+from moonfed.export.attention import replace_attention
 from moonfed.export.network import Network
 
 
@@ -54,6 +55,7 @@ class CheckedLstm(nn.Module):
 def check_layers(network: Network) -> Network:
     """Return a copy of a network with checked layers; it has the same state."""
     copied = copy.deepcopy(network)
+    replace_attention(copied)
     _replace(copied)
     return copied
 

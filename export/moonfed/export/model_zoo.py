@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import torch
@@ -15,7 +15,8 @@ from moonfed.bundle.target import TargetSpec
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.models import MODELS, RESNET
 from moonfed.export.models.images import torchvision_classifier
-from moonfed.export.models.parts import Parts
+from moonfed.export.models.parts import Encoder, Parts
+from moonfed.export.models.timm_networks import timm_encoder
 from moonfed.export.network import DenseNetwork, Network
 from moonfed.export.preprocessing import build_preprocessing, preprocessed_shape
 from moonfed.export.torchvision_import import import_torchvision
@@ -24,7 +25,11 @@ from moonfed.user_code import call_user_function, load_callable
 from moonfed.validate import require_whole
 
 PROJECTION = 256  # output of the projection head, the width of z: Li, He, Song (CVPR 2021), section 4.1
-ALLOWED = ", ".join([*MODELS, "torchvision:NAME or MODULE:CALLABLE"])
+LIBRARIES: Mapping[str, Callable[[str, InputSpec], Encoder]] = {
+    "torchvision": torchvision_classifier,
+    "timm": timm_encoder,
+}
+ALLOWED = f"{', '.join([*MODELS, *(f'{library}:NAME' for library in LIBRARIES)])} or MODULE:CALLABLE"
 
 
 def build_network(
@@ -74,10 +79,8 @@ def _parts(model: str, sample: InputSpec, target: TargetSpec, outputs: int, proj
         _require_own_head(model, projection)
         return _custom_parts(model, sample, outputs)
     _require_fits(model, sample, target)
-    if model in MODELS:
-        built = MODELS[model].build(model, sample, target, outputs)
-    else:
-        built = torchvision_classifier(name, sample)
+    zoo = MODELS.get(model)
+    built = zoo.build(model, sample, target, outputs) if zoo else LIBRARIES[source](name, sample)
     if len(built) == 3:
         _require_own_head(model, projection)
         return built
@@ -90,12 +93,12 @@ def _parts(model: str, sample: InputSpec, target: TargetSpec, outputs: int, proj
 
 def _require_fits(model: str, sample: InputSpec, target: TargetSpec) -> None:
     """Raise InvalidInput for a model that does not take such samples, or does not predict such targets."""
-    entry = MODELS.get(model, RESNET)  # torchvision's classifiers are for what ResNets are for
+    entry = MODELS.get(model, RESNET)  # libraries' networks are for what ResNets are for
     if entry.fits(sample, target):
         return
     fitting = [name for name, other in MODELS.items() if other.fits(sample, target)]
     if RESNET.fits(sample, target):
-        fitting.append("torchvision:NAME")
+        fitting += [f"{library}:NAME" for library in LIBRARIES]
     task = next((name for name in TASKS if TASKS[name].target == target.kind), target.kind)
     raise InvalidInput(
         f"model is {model!r}, input.kind {sample.kind!r} and the task {task!r}; models for them are "
@@ -107,7 +110,8 @@ def _require_fits(model: str, sample: InputSpec, target: TargetSpec) -> None:
 
 def has_own_head(model: str) -> bool:
     """Return whether a model is the user's `module:callable`, which returns its own head."""
-    return ":" in model and not model.startswith("torchvision:")
+    source, separator, _ = model.partition(":")
+    return bool(separator) and source not in LIBRARIES
 
 
 def _require_own_head(model: str, projection: int | None) -> None:

@@ -19,9 +19,11 @@ from google.protobuf.message import Message
 
 from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput
+from moonfed.export.attention import replace_attention
 from moonfed.export.binding import EMBEDDINGS, INPUT
 from moonfed.export.criteria.classification import cross_entropy
 from moonfed.export.criteria.criterion import Criterion
+from moonfed.export.lora import form_weights
 from moonfed.export.network import Network, exchanged_tensors
 
 OPSET = 20
@@ -59,7 +61,10 @@ def export_graph(
     `model`: its name for error messages. Raises InvalidInput if the network cannot be exported, or if an exchanged
     tensor does not affect predictions: it would have no initialiser to be bound to.
     """
-    graph = _Graph(copy.deepcopy(network).eval(), criterion or cross_entropy()).eval()
+    copied = copy.deepcopy(network).eval()
+    replace_attention(copied)
+    form_weights(copied)
+    graph = _Graph(copied, criterion or cross_entropy()).eval()
     example = torch.zeros((2, *sample.shape), dtype=getattr(torch, sample.dtype))
     proto = _exported(graph, example, output, model)
     _remove_traces(proto)

@@ -1,4 +1,4 @@
-"""Importing torchvision with a torch build that its compiled library does not match.
+"""Importing torchvision, and timm, which imports it, with a torch build that its compiled library does not match.
 
 torchvision's wheels contain a compiled library for one build of torch. With another build, such as a CPU-only one, the
 library does not load, and `import torchvision` fails with "operator torchvision::nms does not exist", because two of
@@ -32,6 +32,17 @@ def import_torchvision() -> ModuleType:
         for operator in ("nms", "qnms"):
             torch.library.define(f"torchvision::{operator}", _SCHEMA)
     return importlib.import_module("torchvision")
+
+
+def import_timm() -> ModuleType:
+    """Import timm; raise NotFound if it or torchvision is not installed."""
+    if importlib.util.find_spec("timm") is None:
+        raise NotFound(
+            "this model needs timm, which is not installed; to keep this torch, run "
+            f"pip install timm torchvision torch=={torch.__version__}"
+        )
+    import_torchvision()
+    return importlib.import_module("timm")
 
 
 def _has_operators(package: Path) -> bool:

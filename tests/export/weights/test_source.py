@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +84,7 @@ def test_damaged_missing_and_unknown_files_are_refused(tmp_path: Path) -> None:
         read(tmp_path / "w.safetensors")
     with refused(NotFound, "weights", tmp_path / "none.pth"):
         read(tmp_path / "none.pth")
-    for source in ("w.h5", "run:", "run:x@last", "hf:" + str(tmp_path / "none"), "torchvision:default"):
+    for source in ("w.h5", "run:", "run:x@last", "hf:" + str(tmp_path / "none"), "torchvision:default", "timm:default"):
         with refused(InvalidInput, "weights", source if ":" in source else "w.h5"):
             read(source)
 
@@ -119,6 +121,29 @@ def test_weights_that_cannot_be_downloaded_are_named(tmp_path: Path, monkeypatch
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
     with pytest.raises(Unavailable, match=r"squeezenet1_1-\w+\.pth"):
         read("torchvision:default", "torchvision:squeezenet1_1")
+
+
+@pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed")
+def test_timms_weights_are_taken_from_the_hubs_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = import_module("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(Unavailable, match=r"resnet18\.a1_in1k"):
+        read("timm:default", "timm:resnet18")
+    folder, commit = tmp_path / "models--timm--resnet18.a1_in1k", "0" * 40
+    (folder / "snapshots" / commit).mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(commit)
+    save_file(STATE, folder / "snapshots" / commit / "model.safetensors")
+    for source in ("timm:default", "timm:a1_in1k"):
+        found = read(source, "timm:resnet18")
+        assert same(found)
+        assert (found.source, found.licence) == ("timm resnet18.a1_in1k", "apache-2.0")
+        assert found.url.endswith("/timm/resnet18.a1_in1k/resolve/main/model.safetensors")
+        assert found.normalisation == Normalisation(mean=(0.485, 0.456, 0.406), deviation=(0.229, 0.224, 0.225))
+    for source, model in (("timm:a9", "timm:resnet18"), ("timm:default", "timm:mixer_s32_224")):
+        with refused(InvalidInput, "weights", source):
+            read(source, model)
 
 
 @pytest.fixture(scope="module")

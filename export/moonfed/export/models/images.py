@@ -89,10 +89,27 @@ def torchvision_classifier(name: str, sample: InputSpec) -> Encoder:
     with warnings.catch_warnings():
         # from googlenet and inception_v3; the weights follow from our seed either way
         warnings.filterwarnings("ignore", "The default weight initialization of", FutureWarning)
-        options = {"aux_logits": False} if name in WITH_AUXILIARIES else {}
+        options: dict[str, object] = {"aux_logits": False} if name in WITH_AUXILIARIES else {}
+        if name.startswith("vit_"):
+            options["image_size"] = _side_in_patches(name, sample)
         encoder = models.get_model(name, weights=None, **options)
     last, layer = [each for each in encoder.named_modules() if isinstance(each[1], nn.Linear | nn.Conv2d)][-1]
     width = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels  # SqueezeNet's is a convolution
     parent, _, child = last.rpartition(".")
     setattr(encoder.get_submodule(parent), child, nn.Identity())
     return MainOutput(encoder) if name in WITH_AUXILIARIES else encoder, width
+
+
+def _side_in_patches(name: str, sample: InputSpec) -> int:
+    """Return the side of the square images that a vision transformer divides into patches."""
+    height, width = (resized(side) for side in sample.shape[:2])
+    patch = int(name.rpartition("_")[2])
+    if height != width or height % patch:
+        raise InvalidInput(
+            f"input has images of {height}x{width}; torchvision:{name} needs squares whose side is a multiple of "
+            f"{patch}",
+            field="input",
+            value=f"{height}x{width}",
+            allowed=f"squares whose side is a multiple of {patch}",
+        )
+    return height

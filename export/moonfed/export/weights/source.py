@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from moonfed.bundle.manifest import GRAPH_FILE
 from moonfed.errors import InvalidInput, TrainingFailed, Unavailable
 from moonfed.export.binding import bind, read_metadata
 from moonfed.export.coordinator_client import CoordinatorClient, global_model
-from moonfed.export.torchvision_import import import_torchvision
+from moonfed.export.torchvision_import import import_timm, import_torchvision
 from moonfed.export.weights.pretrained import Normalisation, PretrainedWeights, float_tensors
 from moonfed.export.weights.state_dict_task import FILE
 from moonfed.files import require_file
@@ -31,8 +32,9 @@ from moonfed.sandbox.sandboxed_process import shared_file
 
 CONVERT = "moonfed.export.weights.state_dict_task"
 PICKLED = (".pth", ".pt", ".bin")
-ALLOWED = "a .safetensors, .pth or .onnx file, torchvision:default, hf:DIRECTORY or run:NAME[@ROUND]"
+ALLOWED = "a .safetensors, .pth or .onnx file, torchvision:default, timm:default, hf:DIRECTORY or run:NAME[@ROUND]"
 TORCHVISION_LICENCE = "BSD-3-Clause"  # where weights state no other
+HUB_FILE = "model.safetensors"
 LICENCE_LINES = 100  # of a README.md, within which its licence is looked for
 FetchRun = Callable[[str, int | None], PretrainedWeights]
 
@@ -54,13 +56,16 @@ def _no_run(name: str, round_number: int | None) -> PretrainedWeights:
 def read_weights(options: WeightsOptions, model: str, fetch_run: FetchRun = _no_run) -> PretrainedWeights:
     """Read what `options.source` names; raise InvalidInput for what it does not hold.
 
-    `model`: the network's name, whose weights `torchvision:` selects. `fetch_run`: fetches a run's global model.
+    `model`: the network's name, whose weights `torchvision:` and `timm:` select. `fetch_run`: fetches a run's global
+    model.
     """
     kind, separator, rest = options.source.partition(":")
     if kind == "run" and separator:
         found = fetch_run(*_run(options.source, rest))
     elif kind == "torchvision" and separator:
         found = _torchvision(rest, model)
+    elif kind == "timm" and separator:
+        found = _timm(rest, model)
     elif kind == "hf" and separator:
         found = _hugging_face(Path(rest))
     else:
@@ -170,23 +175,13 @@ def _state_dict(content: bytes, name: str) -> dict[str, torch.Tensor]:
 
 
 def _torchvision(name: str, model: str) -> PretrainedWeights:
-    kind, _, network = model.partition(":")
-    if kind != "torchvision" or not network:
-        raise InvalidInput(
-            f"weights is 'torchvision:{name}' and model {model!r}; with it the model must be torchvision:NAME",
-            field="weights",
-            value=f"torchvision:{name}",
-        )
+    network = _network("torchvision", name, model)
     models = import_torchvision().models
     known = models.get_model_weights(network)
     wanted = "DEFAULT" if name == "default" else name
     if wanted not in known.__members__:
-        names = ", ".join(each.name for each in known) or "none"
-        raise InvalidInput(
-            f"weights is 'torchvision:{name}'; for {network} it must be torchvision: and one of default, {names}",
-            field="weights",
-            value=f"torchvision:{name}",
-        )
+        names = [each.name for each in known]
+        raise _unknown_weights("torchvision", name, network, names)
     weights = known[wanted]
     content = _downloaded(weights.url).read_bytes()
     transforms = weights.transforms()
@@ -198,6 +193,67 @@ def _torchvision(name: str, model: str) -> PretrainedWeights:
         licence=weights.meta.get("license", TORCHVISION_LICENCE),
         url=weights.url,
         normalisation=Normalisation(mean=tuple(transforms.mean), deviation=tuple(transforms.std)),
+    )
+
+
+def _timm(name: str, model: str) -> PretrainedWeights:
+    """Read the weights of a network of timm: from the hub that timm names, or from its URL where there is none."""
+    network = _network("timm", name, model)
+    timm = import_timm()
+    base = network.partition(".")[0]
+    wanted = network if name == "default" else f"{base}.{name}"
+    known = [each.partition(".")[2] for each in timm.list_pretrained(f"{base}.*")]
+    try:
+        stated = timm.get_pretrained_cfg(wanted)
+    except RuntimeError as error:
+        raise _unknown_weights("timm", name, network, known) from error
+    if not stated.hf_hub_id and not stated.url:
+        raise _unknown_weights("timm", name, network, known)
+    title = f"timm {base}.{stated.tag}" if stated.tag else f"timm {base}"
+    if stated.hf_hub_id:
+        path, url = _from_hub(stated.hf_hub_id)
+    else:
+        path, url = _downloaded(stated.url), stated.url
+    content = path.read_bytes()
+    return PretrainedWeights(
+        source=title,
+        sha256=_sha256(content),
+        tensors=_safetensors(content, title) if path.suffix == ".safetensors" else _state_dict(content, title),
+        licence=stated.license or "",
+        url=url,
+        normalisation=Normalisation(mean=tuple(stated.mean), deviation=tuple(stated.std)),
+    )
+
+
+def _from_hub(repository: str) -> tuple[Path, str]:
+    """Return the file of a repository's weights, downloaded unless it is in the hub's cache, and its URL."""
+    hub = importlib.import_module("huggingface_hub")  # which timm asks for
+    url = hub.hf_hub_url(repository, HUB_FILE)
+    try:
+        return Path(hub.hf_hub_download(repository, HUB_FILE)), url
+    except Exception as error:  # the hub's client raises its own, httpx's and requests' errors
+        reason = str(error).strip().partition("\n")[0].partition(". ")[0].rstrip(".")
+        raise Unavailable(f"{url} could not be downloaded: {reason}; fetch it, and name the file") from error
+
+
+def _network(library: str, name: str, model: str) -> str:
+    """Return the name within the library of the model that its weights are for."""
+    kind, _, network = model.partition(":")
+    if kind != library or not network:
+        raise InvalidInput(
+            f"weights is '{library}:{name}' and model {model!r}; with it the model must be {library}:NAME",
+            field="weights",
+            value=f"{library}:{name}",
+        )
+    return network
+
+
+def _unknown_weights(library: str, name: str, network: str, known: list[str]) -> InvalidInput:
+    allowed = f"{library}: and one of default, {', '.join(known)}" if known else "a file, as there are none"
+    return InvalidInput(
+        f"weights is '{library}:{name}'; for {network} it must be {allowed}",
+        field="weights",
+        value=f"{library}:{name}",
     )
 
 

@@ -45,7 +45,9 @@ HONEST = """class Net(Module):
     ops.prim.RaiseException(torch.format("{}", isinstance(x, (int, float))), "builtins.ValueError")
     return annotate(Tensor, (x).note(x, ))
   def note(self: __torch__.Net,
-    inputs: Tensor) -> NoneType:
+    inputs: Tensor,
+    stride: Tuple[int, int]=(1, 1),
+    padding: Tuple[int, int]=(1, 1)) -> NoneType:
     return None
 class Small:
   value : int
