@@ -105,10 +105,6 @@ def test_inspect_describes_a_bundle(tmp_path: Path) -> None:
         (["--input", "tokens:4"], "vocabulary is missing; with input 'tokens:4', give --vocabulary"),
         (["--vocabulary", "v.txt"], "vocabulary is 'v.txt'; it belongs to tokens, and input is 'features:4'"),
         (["--task", "translation"], "task is 'translation'; it must be one of classification, multilabel"),
-        (
-            ["--task", "multilabel"],
-            "classes is 'no,yes'; it must not be given with task 'multilabel', which takes --input and --labels",
-        ),
         (["--task", "anomaly-detection"], "classes is 'no,yes'; it must not .* which takes --input$"),
         (["--values", "price"], "values is 'price'; it must not .* which takes --input and --classes"),
         (["--target-mean", "1"], "target-mean is '1'; it must not be given"),

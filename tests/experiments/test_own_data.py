@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from moonfed.bundle.manifest import InputSpec
 from moonfed.errors import InvalidInput
 from moonfed.experiments.datasets import preprocessing
 from moonfed.experiments.own_data import OwnData
+from moonfed.experiments.simulation import from_document
 from tests.support.device_samples import draw
 from tests.support.refusals import refused
 from tests.support.tables import write_csv
@@ -95,3 +97,15 @@ def test_a_folder_of_texts_needs_a_vocabulary(tmp_path: Path) -> None:
     assert (len(found.train), len(found.test)) == (8, 2)
     with refused(InvalidInput, "vocabulary"):
         OwnData(text=text, task="next-token", input="tokens:4").read()
+
+
+def test_classes_name_the_labels_of_a_folder_whatever_labels_the_runs_devices_have(tmp_path: Path) -> None:
+    for index in range(10):
+        draw(tmp_path / "images" / f"{index}.png", (index, 0, 0))
+    write_csv(tmp_path / "labels.csv", "file,cat,dog\n" + "".join(f"{i}.png,{i % 2},1\n" for i in range(10)))
+    own: dict[str, Any] = {"task": "multilabel", "input": "4x6x3", "classes": "cat,dog"}
+    simulation = from_document({**own, "labels": {"site": "ulm"}})
+    assert (simulation.run.labels, simulation.classes) == ({"site": "ulm"}, "cat,dog")
+    samples = OwnData(text=str(tmp_path), **own).read()
+    assert samples.classes == ("cat", "dog")
+    assert samples.known_targets().tolist() == [[index % 2, 1] for index in range(10)]

@@ -147,14 +147,17 @@ def other_model(name: str) -> bytes:
 
 
 def other_samples(name: str, directory: Path) -> Path:
-    """Write a sample: 2, 3, … of numbers; the tokens c and a; an image of red and, at its end, blue."""
+    """Write a sample: 2, 3, … of numbers; the text ca; an image of red and, at its end, blue."""
     spec = OTHERS[name][0]
     if spec.kind == "image":
         pixels = np.zeros(spec.shape, np.uint8)
         pixels[:, :3, 0] = pixels[:, 3:, 2] = 255
         Image.fromarray(pixels).save(directory / "field.png")
         return directory / "field.png"
-    inputs = np.array([[3, 1, 0]]) if spec.kind == "tokens" else np.arange(2, 2 + np.prod(spec.shape))
+    if spec.kind == "tokens":
+        (directory / "prompt.txt").write_text("ca")
+        return directory / "prompt.txt"
+    inputs = np.arange(2, 2 + np.prod(spec.shape))
     np.savez(directory / f"{name}.npz", inputs=inputs.reshape(1, *spec.shape).astype(spec.dtype))
     return directory / f"{name}.npz"
 
@@ -175,7 +178,7 @@ def test_every_kind_of_target_is_predicted_by_a_server_and_by_a_file(tmp_path: P
         assert told.returncode == by_server[name].returncode == 0, by_server[name].stderr + told.stderr
         assert json.loads(told.stdout) == json.loads(by_server[name].stdout)
         drawn = f"  → {tmp_path / 'drawn' / 'field.mask.png'}" if name == "masks" else ""
-        named = samples[name] if spec.kind == "image" else f"{name}.npz[0]"
+        named = samples[name] if spec.kind in ("image", "tokens") else f"{name}.npz[0]"
         assert shown.stdout == f"{named}  {text}{drawn}\n"
     assert np.asarray(Image.open(tmp_path / "drawn" / "field.mask.png")).tolist() == [[0, 0, 0, 2]] * 2
     assert not list((tmp_path / "models" / "masks").glob("labels.txt"))

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from moonfed.cli.program import app
 from moonfed.export.binding import read_metadata
+from moonfed.release.variant_report import table
 from tests.support.control_service import Control
 from tests.support.trained_model import Trained
 from tests.support.variant_exports import exported
@@ -46,6 +47,8 @@ def test_the_report_names_the_written_files(trained: Trained, trained_run: Contr
         assert entry["drop"] == pytest.approx(100 * (entries[0]["score"] - entry["score"]), abs=1e-9)
         chosen = np.asarray(probabilities)[np.arange(len(right)), trained.test.labels].astype(np.float64)
         assert entry["loss"] == pytest.approx(-float(np.log(chosen).mean()), rel=1e-4)
+    entries[1]["drop"] = -0.001
+    assert table(report).splitlines()[2].split()[3] == "0.00"
 
 
 def test_the_table_shows_each_decision(trained: Trained, trained_run: Control, tmp_path: Path) -> None:

@@ -18,20 +18,15 @@ from onnx import TensorProto
 from typer.testing import CliRunner
 
 from moonfed.bundle.manifest import InputSpec
-from moonfed.bundle.target import class_target
 from moonfed.cli.program import app
 from moonfed.data.npz import NpzSource
 from moonfed.errors import InvalidInput, NotFound
 from moonfed.export.binding import read_metadata
 from moonfed.export.coordinator_client import CoordinatorClient
-from moonfed.export.model_zoo import build_network
-from moonfed.export.onnx_graph import export_graph
-from moonfed.export.scoring import Predictor
 from moonfed.release.calibration import Calibration, read_calibration
 from moonfed.release.convert import to_int8
 from moonfed.release.float16 import to_float16
 from moonfed.release.model_file import CheckedModel, check_model
-from moonfed.release.simplify import simplify
 from moonfed.release.variants import Variant, VariantOptions, make_variants
 from tests.support.control_service import Control
 from tests.support.refusals import refused
@@ -169,22 +164,6 @@ def test_no_variant_quantises_preprocessing_or_softmax(variants: Mapping[str, Va
     assert {"Cast", "Mul", "Add"} <= before
     assert not {"QuantizeLinear", "DequantizeLinear"} & before
     assert makers["probabilities"].op_type == "Softmax"
-
-
-def test_float16_stores_float16_weights_and_accepts_large_raw_values() -> None:
-    table = InputSpec(kind="features", shape=(6,))
-    network = build_network(
-        "mlp", table, class_target(3), mean=(3e6,), deviation=(1e6,), seed=1
-    )  # beyond float16's 65,504
-    graph = simplify(export_graph(network, table, model="mlp"))
-    half = to_float16(graph)
-    weights = {tensor.name: tensor.data_type for tensor in onnx.ModelProto.FromString(half).graph.initializer}
-    assert weights["encoder.0.weight"] == TensorProto.FLOAT16
-    assert weights["preprocessing.mean"] == TensorProto.FLOAT
-    inputs = np.random.default_rng(0).normal(3e6, 1e6, (50, 6)).astype(np.float32)
-    expected = Predictor(graph).predict(inputs)
-    assert np.abs(expected - expected[0]).max() > 1e-3
-    assert np.abs(Predictor(half).predict(inputs) - expected).max() < 1e-3
 
 
 def test_embeddings_stay_float32_in_every_variant(trained: Trained, runs: CoordinatorClient) -> None:

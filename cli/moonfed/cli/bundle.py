@@ -42,11 +42,10 @@ def bundle(
     classes: Annotated[
         str | None,
         typer.Option(
-            help='For classification and segmentation: names with commas between them, those with a comma in "", or '
-            "their number."
+            help="For classification, multilabel and segmentation: names with commas between them, those with a comma "
+            'in "", or their number.'
         ),
     ] = None,
-    labels: Annotated[str | None, typer.Option(help="For multilabel: the labels' names, or their number.")] = None,
     values: Annotated[
         str | None,
         typer.Option(metavar="NAME[:UNIT],…", help="For regression: the values with their units: price:EUR,area."),
@@ -196,7 +195,6 @@ def bundle(
         "input": input_text,
         "vocabulary": vocabulary,
         "classes": classes,
-        "labels": labels,
         "values": values,
         "horizon": horizon,
         "target-mean": target_mean,

@@ -28,7 +28,7 @@ def onnx(
     data: Annotated[
         str,
         typer.Option(
-            metavar=METAVAR, help="Real samples, on which graph and plan must agree, with labels to evaluate variants."
+            metavar=METAVAR, help="Real samples, on which graph and plan must agree, with targets to evaluate variants."
         ),
     ],
     output: Annotated[
@@ -43,7 +43,8 @@ def onnx(
         int | None, typer.Option("--round", metavar="N", help="The round. Default: the newest.")
     ] = None,
     bound: Annotated[
-        float, typer.Option(help="The largest difference allowed between the graph's and the plan's probabilities.")
+        float,
+        typer.Option(help="The largest difference allowed between graph's and plan's outputs; relative above 1."),
     ] = 1e-5,
     embeddings: Annotated[
         bool, typer.Option("--embeddings", help="Add the representation z as a second output, `embeddings`.")

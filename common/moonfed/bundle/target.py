@@ -86,6 +86,8 @@ class TargetSpec:
         require(all(map(math.isfinite, self.mean)), "target.mean", self.mean, "finite numbers")
         good = all(math.isfinite(value) and value > 0 for value in self.deviation)
         require(good, "target.deviation", self.deviation, "finite numbers above 0")
+        for name in ("mean", "deviation"):  # whole numbers, or NumPy's: a manifest has one form only
+            object.__setattr__(self, name, tuple(map(float, getattr(self, name))))
 
     @property
     def dtype(self) -> str:

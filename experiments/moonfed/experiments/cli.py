@@ -45,7 +45,6 @@ def partition_command(
     classes: str = typer.Option(
         "", "--classes", help="For module:callable or a .npz file: class names, or their number."
     ),
-    labels: str = typer.Option("", "--labels", help="Likewise, names of labels."),
     values: str = typer.Option("", "--values", help="Likewise, names of values."),
     horizon: str = typer.Option("", "--horizon", help="Likewise, steps of a forecast."),
     vocabulary: str = typer.Option("", "--vocabulary", help="Likewise, the file of the tokens' vocabulary."),
@@ -91,7 +90,7 @@ def partition_command(
         require_none(options, "a split by column")
     settings = PartitionSettings(**given)
     own = {"target": target, "columns": columns, "input": input_text, "classes": classes}
-    own |= {"labels": labels, "values": values, "horizon": horizon, "vocabulary": vocabulary}
+    own |= {"values": values, "horizon": horizon, "vocabulary": vocabulary}
     if dataset not in LOADERS and find_kind(dataset) is not None:
         own_data = OwnData(
             text=dataset, task=task or usual_task(columns), ignored_folders=tuple(ignore_folder or ()), **own

@@ -40,7 +40,6 @@ class OwnData:
     columns: str = ""  # a description of a table; empty: it is inferred
     input: str = ""  # HxWxC, features:N, series:LxC or tokens:L; of images and functions
     classes: str = ""  # names or their number; of functions and .npz files
-    labels: str = ""  # likewise, of labels
     values: str = ""  # likewise, of values
     horizon: str = ""  # steps of a forecast, likewise
     vocabulary: str = ""  # the file of a vocabulary
@@ -52,7 +51,7 @@ class OwnData:
             ("columns", self.columns, TABLES),
             ("input", self.input, (FOLDER, FUNCTION) if self.has_classes else (FOLDER, FUNCTION, NPZ)),
             ("classes", self.classes, (NPZ, FUNCTION) if self.has_classes else (NPZ, FUNCTION, FOLDER)),
-            *((name, getattr(self, name), (NPZ, FUNCTION, FOLDER)) for name in ("labels", "values")),
+            ("values", self.values, (NPZ, FUNCTION, FOLDER)),
             ("horizon", self.horizon, (NPZ, FUNCTION)),
             ("vocabulary", self.vocabulary, (NPZ, FUNCTION, FOLDER)),
             ("ignore-folder", ", ".join(self.ignored_folders), (FOLDER,)),
@@ -109,7 +108,7 @@ class OwnData:
         if self.has_classes:
             spec, classes = _FORMS[self.kind](self)
             return spec, class_target(classes)
-        names = ("input", "classes", "labels", "values", "horizon", "vocabulary")
+        names = ("input", "classes", "values", "horizon", "vocabulary")
         given = {name: getattr(self, name) for name in names if getattr(self, name)}
         samples = read_samples(None, {**self._shown(), **given}, self.task)
         return samples.input, samples.target
@@ -130,7 +129,7 @@ class OwnData:
         if kind == "mask":
             known = targets[targets != UNKNOWN]
             return found | {"classes": str(max(2, int(known.max()) + 1 if known.size else 2))}
-        found |= {kind: str(targets.shape[-1])}
+        found |= {"values" if kind == "values" else "classes": str(targets.shape[-1])}
         return found | ({"horizon": str(targets.shape[1])} if kind == "values" and targets.ndim == 3 else {})
 
     def _read(self, spec: InputSpec, target: TargetSpec) -> DataSet:

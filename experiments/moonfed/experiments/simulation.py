@@ -38,9 +38,7 @@ OF_METHOD = -1  # projection: a head if the method compares representations
 TABLES = ("settings", "server")
 RUN_TABLES = tuple(key for key, value in DEFAULTS.to_document().items() if isinstance(value, dict))
 PARTIES = 10
-OWN_DATA = (  # see moonfed.experiments.own_data
-    "target", "columns", "input", "classes", "labels", "values", "horizon", "vocabulary",
-)  # fmt: skip
+OWN_DATA = ("target", "columns", "input", "classes", "values", "horizon", "vocabulary")  # see own_data.py
 OF_BUNDLE = (  # a bundle has them
     "task", "model", "projection", "method", "settings", "optimiser", "augmentation", "server_rule", "server",
 )  # fmt: skip
@@ -70,7 +68,6 @@ class Simulation:
     columns: str = ""
     input: str = ""
     classes: str = ""
-    labels: str = ""
     values: str = ""
     horizon: str = ""
     vocabulary: str = ""

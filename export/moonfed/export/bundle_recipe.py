@@ -43,7 +43,7 @@ TARGETS: Mapping[str, str] = {  # in words
 TARGET_OPTIONS: Mapping[str, tuple[str, ...]] = {  # those of a target, by its kind; the first must be given
     "class": ("classes",),
     "mask": ("classes",),
-    "labels": ("labels",),
+    "labels": ("classes",),
     "values": ("values", "horizon", "target-mean", "target-std"),
     "none": (),
     "next": (),
@@ -303,7 +303,7 @@ def _read_target(kind: str, sample: InputSpec, given: Mapping[str, str]) -> Targ
     if kind == "mask":
         return TargetSpec(kind="mask", names=read_names("classes", given["classes"]), shape=sample.shape[:2])
     if kind == "labels":
-        names = read_names("labels", given["labels"])
+        names = read_names("classes", given["classes"])
         return TargetSpec(kind="labels", names=names, shape=(len(names),))
     if kind == "values":
         return _read_values(given)

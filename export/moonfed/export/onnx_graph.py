@@ -28,8 +28,6 @@ from moonfed.export.network import Network, exchanged_tensors
 
 OPSET = 20
 _TRACES = ("metadata_props", "doc_string")  # hold the exporter's stack traces and paths
-# torch.export copies one of its own deprecated classes
-_NOISE = r"`isinstance\(treespec, LeafSpec\)` is deprecated, use `isinstance\(treespec, TreeSpec\)"
 
 
 class _Graph(torch.nn.Module):
@@ -97,9 +95,9 @@ def _exported(graph: torch.nn.Module, example: torch.Tensor, output: str, model:
 
 @contextmanager
 def _quiet_exporter() -> Iterator[None]:
-    """Suppress the exporter's output; errors are raised as exceptions."""
+    """Suppress the exporter's output and warnings; errors are raised as exceptions."""
     with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
-        warnings.filterwarnings("ignore", _NOISE, FutureWarning)
+        warnings.simplefilter("ignore")
         logging.disable(logging.ERROR)
         try:
             yield

@@ -15,16 +15,16 @@ from moonfed.export.scoring import Predictor
 from moonfed.plan.interface import Plan
 from moonfed.sandbox.shared_predictions import Outputs
 
-BOUND = 1e-5  # for the largest difference between two probabilities
+BOUND = 1e-5  # for the largest difference between two outputs
 Predict = Callable[[Inputs], Outputs]
 
 BATCHES = (1, 5, 32)  # several, to detect a graph whose batch dimension is fixed
 
 
 def require_parity(graph: bytes, plan: Predict, inputs: Inputs, *, bound: float = BOUND) -> float:
-    """Return the largest difference between the probabilities of the graph and of a plan with its current model.
+    """Return the largest difference between the outputs of the graph and of a plan with its current model.
 
-    `plan`: computes its probabilities. `inputs`: raw samples [N, …], of which 32 are used. Raises InvalidInput for
+    `plan`: computes its outputs. `inputs`: raw samples [N, …], of which 32 are used. Raises InvalidInput for
     fewer, MoonfedError beyond the bound.
     """
     if len(inputs) < max(BATCHES):
@@ -32,7 +32,7 @@ def require_parity(graph: bytes, plan: Predict, inputs: Inputs, *, bound: float 
     difference = largest_difference(graph, plan, inputs)
     if exceeds(difference, bound):
         raise MoonfedError(
-            f"the ONNX graph's probabilities differ from the plan's by {difference:.3g}; at most {bound:g} is allowed"
+            f"the ONNX graph's outputs differ from the plan's by {difference:.3g}; at most {bound:g} is allowed"
         )
     return difference
 

@@ -88,7 +88,7 @@ def _cells(entry: ReportDocument) -> list[str]:
         entry["variant"],
         f"{entry['bytes']:,}",
         f"{entry['score']:.4f}",
-        f"{entry['drop']:.2f}",
+        f"{entry['drop']:z.2f}",  # no -0.00
         f"{entry['loss']:.4f}",
         f"{entry['max_abs_diff']:.2g}",
     ]

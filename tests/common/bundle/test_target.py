@@ -13,7 +13,7 @@ from tests.support.refusals import refused
 SPECS = [
     class_target(("cat", "dog")),
     TargetSpec(kind="labels", names=("a", "b", "c"), shape=(3,)),
-    TargetSpec(kind="values", names=("price",), shape=(1,), units=("EUR",), mean=(3.5,), deviation=(2.0,)),
+    TargetSpec(kind="values", names=("price",), shape=(1,), units=("EUR",), mean=(3,), deviation=(2,)),
     TargetSpec(kind="values", names=("load", "heat"), shape=(24, 2)),
     TargetSpec(kind="mask", names=("crop", "weed"), shape=(4, 6)),
     TargetSpec(kind="next", shape=(0,)),

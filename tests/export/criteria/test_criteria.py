@@ -140,10 +140,9 @@ def test_losses_of_values_are_their_formulas(settings: dict[str, Any], expected:
     wanted = chosen.targets(outputs, values)
     errors = outputs - (values - torch.tensor([5.0, -2.0])) / torch.tensor([2.0, 0.5])
     torch.testing.assert_close(chosen(outputs, wanted), expected(errors))
-    predicted = chosen.predict(outputs, outputs)
-    assert metric_of(chosen, outputs, wanted) == pytest.approx(
-        sklearn.metrics.mean_squared_error(values, predicted) ** 0.5, rel=1e-5
-    )
+    error = sklearn.metrics.mean_squared_error(values, chosen.predict(outputs, outputs))
+    assert metric_of(chosen, outputs, wanted) == pytest.approx(error**0.5, rel=1e-5)
+    assert chosen.sums(outputs, wanted).tolist() == pytest.approx([len(values) * error], rel=1e-5)
 
 
 def test_ignored_pixels_do_not_count() -> None:

@@ -51,14 +51,13 @@ class ValueCriterion(Criterion):
         return F.mse_loss(found, targets)
 
     def sums(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return [2]: the mean squared error of the standardised values and of values in their units, by sample."""
-        errors = outputs.view(targets.size()) - targets
-        scaled = errors * self.deviation_T.to(errors.device)
-        return torch.stack([errors.square().mean(), scaled.square().mean()]) * outputs.size(0)
+        """Return [1]: the sum of the samples' mean squared errors, of values in their units."""
+        errors = (outputs.view(targets.size()) - targets) * self.deviation_T.to(outputs.device)
+        return errors.square().mean().view(1) * outputs.size(0)
 
     def metric(self, sums: torch.Tensor, samples: int) -> float:
         """Return the root mean squared error."""
-        return math.sqrt(float(sums[1]) / samples)
+        return math.sqrt(float(sums[0]) / samples)
 
     def predict(self, outputs: torch.Tensor, samples: torch.Tensor) -> torch.Tensor:
         """Return values in their units, [B, T] or [B, H, T]."""
