@@ -172,7 +172,12 @@ def stored(state: RunState, round_: int, own: bytes) -> Path:
 
 
 def test_the_newest_intact_personal_part_is_used_whether_or_not_its_round_counted(
-    coordinator: Coordinator, bundle: Bundle, parts: Mapping[str, bytes], executor: Executor, tmp_path: Path
+    coordinator: Coordinator,
+    bundle: Bundle,
+    parts: Mapping[str, bytes],
+    executor: Executor,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     made = divided(bundle, parts, coordinator.blobs)
     job, state = prepared(executor, made), RunState(tmp_path / "runs", "tested", manifest=made.digest, seed=1)
@@ -183,3 +188,4 @@ def test_the_newest_intact_personal_part_is_used_whether_or_not_its_round_counte
     assert with_kept_files(job, state, made.manifest).kept == {PERSONAL: str(first)}
     first.unlink()
     assert with_kept_files(job, state, made.manifest).kept == {}
+    assert "personal tensors of run tested are lost" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import signal
@@ -248,3 +249,24 @@ def test_names_that_were_never_installed_leave_nothing(number: int, tmp_path: Pa
         found.remove(f"model-{model}")
         found.note_reported(f"model-{model}", 7)
     assert not list((tmp_path / "state").rglob("*"))
+
+
+def test_going_back_restores_the_personal_tensors_that_a_version_was_installed_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = ReleaseStore(tmp_path)
+    for version in (1, 2):
+        own = tmp_path / f"{version}.safetensors"
+        own.write_bytes(b"own of %d" % version)
+        made = make_release(version, model=classifier(seed=version)).files(tmp_path / "blobs", version)
+        store.install(dataclasses.replace(made, own=own))
+        own.unlink()  # as when the run's files go
+    store.switch("digits", 1, 9)
+    found = store.open("digits", store.current("digits")).own
+    assert found is not None
+    assert found.read_bytes() == b"own of 1"
+    second = store.open("digits", 2).own
+    assert second is not None
+    second.write_bytes(b"damaged")
+    assert store.open("digits", 2).own is None
+    assert "begins with the initial values" in caplog.text

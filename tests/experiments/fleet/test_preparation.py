@@ -30,6 +30,7 @@ def test_a_directory_with_something_else_is_left_alone(tmp_path: Path) -> None:
         ({"model": "cnn"}, "model is 'cnn', input.kind 'features'"),
         ({"model": "mlp", "parties": 100}, "parties is 100"),
         ({"model": "mlp", "train_samples": 143}, "train_samples is 143"),
+        ({"model": "mlp", "method": "ditto"}, "has personal tensors"),
     ],
 )
 def test_settings_that_do_not_fit_the_data_are_rejected_before_anything_is_written(

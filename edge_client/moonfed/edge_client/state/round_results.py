@@ -6,6 +6,7 @@ reads and writes the state. This module imports neither torch nor numpy.
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import MODEL_ERROR, RunState, StoredRound, Write
 from moonfed.encodings import ENCODED_MODEL, PLAIN, Encodings, temporary_file
 from moonfed.errors import TrainingFailed
+
+_log = logging.getLogger(__name__)
 
 INITIAL_MODEL = "initial_model"  # the decoded global model, if it was encoded
 
@@ -62,6 +65,8 @@ def with_kept_files(job: Job, state: RunState, manifest: Manifest) -> Job:
     kept = state.device_state(*job.counted_key, [role for role in manifest.device_state if role != PERSONAL])
     if manifest.personal and (newest := state.newest(PERSONAL)):  # whether or not its round counted
         kept |= {PERSONAL: newest.file(PERSONAL)}
+    elif manifest.personal and state.newest():
+        _log.warning("this device's personal tensors of run %s are lost; it begins again with the bundle's", job.id.run)
     if job.encodings.up.lossy:
         kept |= state.device_state(*job.counted_key, [MODEL_ERROR])
     return replace(

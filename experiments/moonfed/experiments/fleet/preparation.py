@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.bundle.files import Bundle, read_bundle, write_bundle
-from moonfed.bundle.manifest import PLAN_FILE
+from moonfed.bundle.manifest import PLAN_FILE, Manifest
 from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import DataSet
 from moonfed.data.open_source import open_source
@@ -51,10 +51,13 @@ def prepare(simulation: Simulation, layout: Layout, source: Source, say: Callabl
         # A checkpoint brings its own bundle: another release of torch would compile another.
         given = read_bundle(layout.bundle) if layout.bundle.is_dir() else source.bundle
         if given:
+            _require_global_model(given.manifest)
             require_safe_plan(given.contents[PLAN_FILE])
         loaded = _load(simulation, source.data, given)
         parts = _split(simulation, loaded)
         bundle = None if given else build_bundle(bundle_recipe(simulation, loaded))
+        if bundle:
+            _require_global_model(bundle.manifest)
         layout.root.mkdir(parents=True, exist_ok=True)
         write_durably(layout.recipe, json.dumps(simulation.to_document(), indent=1).encode() + b"\n")
         write_durably(layout.split, json.dumps(asdict(describe_split(parts))).encode() + b"\n")
@@ -67,6 +70,17 @@ def prepare(simulation: Simulation, layout: Layout, source: Source, say: Callabl
             write_bundle(layout.bundle, given)
     for leftover in layout.root.glob("parties/*/runs/*/.*"):  # of a worker that was killed
         shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _require_global_model(manifest: Manifest) -> None:
+    """Raise InvalidInput for personal tensors: a simulation scores global models on one test set."""
+    if manifest.personal:
+        raise InvalidInput(
+            f"bundle {manifest.name!r} has personal tensors, such as {manifest.personal[0].name}, and a simulation "
+            "scores global models; train it on devices, and score it with `moonfed-coordinator run evaluate`",
+            field="personal",
+            value=manifest.name,
+        )
 
 
 def _split(simulation: Simulation, data: SplitDataSet) -> list[Indices]:
