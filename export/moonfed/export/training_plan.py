@@ -7,7 +7,7 @@ Legend: B samples, D width of a representation, R references, K sums of a task.
 import copy
 from collections.abc import Iterable
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Final, Optional, TypeVar
 
 import torch
 
@@ -268,7 +268,7 @@ class TrainingPlan(torch.nn.Module):
     ) -> torch.Tensor:
         """Run a step's second half, in float32: compute the loss and descend its gradients."""
         outputs = outputs.to(torch.float32)
-        own_loss = torch.zeros([], device=outputs.device)
+        own_loss: Optional[torch.Tensor] = None  # noqa: UP045 - of the script
         if self.has_own:
             size = outputs.size(0) // 2
             own_loss = self.criterion(outputs[size:], targets)
@@ -285,13 +285,17 @@ class TrainingPlan(torch.nn.Module):
             loss = self.descend(loss, own_loss)
         return loss.detach()
 
-    def descend(self, loss: torch.Tensor, own_loss: torch.Tensor) -> torch.Tensor:
+    def descend(
+        self,
+        loss: torch.Tensor,
+        own_loss: Optional[torch.Tensor],  # noqa: UP045
+    ) -> torch.Tensor:
         """Update the parameters; return the loss including the terms that depend only on the parameters.
 
         `own_loss`: of a personal model; the two models share no tensor that is trained.
         """
         # autograd.grad accumulates nothing, and reports parameters that the loss does not depend on as None
-        total = loss + own_loss if self.has_own else loss
+        total = loss if own_loss is None else loss + own_loss
         gradients = torch.autograd.grad([self.loss_scale.scaled(total)], self.trained, allow_unused=True)
         with torch.no_grad():
             unscaled = self.loss_scale.unscaled(gradients)  # type: ignore[arg-type]
