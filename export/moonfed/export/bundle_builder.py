@@ -140,7 +140,8 @@ def build_bundle(
         }
 
         # The manifest, which describes them.
-        activations = activation_bytes(network, torch.from_numpy(check_samples(recipe, MORE)))
+        models = 2 if settings.method.trains_personal_model else 1
+        activations = models * activation_bytes(network, torch.from_numpy(check_samples(recipe, MORE)))
         plan = _plan_spec(settings, files[PLAN_FILE], least, activations, width)
         plan = replace(plan, frozen_width=prefix_width(network, prefix, check_samples(recipe, FEW)) if prefix else 0)
         manifest = _manifest(recipe, settings, schedules, division, plan, files, pretrained)
