@@ -58,8 +58,6 @@ def open_session(
     """
     _require(settings.provider)
     session = _load(graph, settings, own or {})
-    if own is None and PERSONAL_PARAMETER in session.get_modelmeta().custom_metadata_map:
-        raise InvalidInput(PERSONAL_ONLY, field="personal")
     if _PROVIDERS[settings.provider] not in session.get_providers():
         raise Unavailable(
             f"provider is {settings.provider}, which ONNX Runtime could not start here; is there a GPU, and are the "
@@ -67,6 +65,8 @@ def open_session(
             field="provider",
             value=settings.provider,
         )
+    if own is None and PERSONAL_PARAMETER in session.get_modelmeta().custom_metadata_map:
+        raise InvalidInput(PERSONAL_ONLY, field="personal")
     return session
 
 

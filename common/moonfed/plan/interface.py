@@ -22,7 +22,6 @@ from moonfed.plan.inspection.operators import load_module
 from moonfed.plan.inspection.torch_registry import require_operators
 
 METHODS = (
-    "load_frozen",
     "begin_round",
     "draws_per_sample",
     "reference_count",
@@ -39,6 +38,7 @@ METHODS = (
     "scale_losses",
     "outputs",
     "learn",
+    "load_frozen",
 )
 PRECISIONS = ("float32", "bfloat16", "float16")
 CONTIGUOUS, CHANNELS_LAST = MEMORY_FORMATS = ("contiguous", "channels-last")
