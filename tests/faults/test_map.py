@@ -632,6 +632,17 @@ TESTS: dict[int, list[str]] = {
         "edge_client.agent.test_eligibility::test_a_device_says_which_classes_it_has_only_if_it_is_asked",
         "federation.test_eligibility::test_a_run_names_the_classes_that_no_device_has",
     ],
+    221: [
+        "edge_client.agent.test_parts::test_a_disk_too_small_for_the_parts_is_noticed_first",
+        "edge_client.agent.test_parts::test_a_fetch_that_was_cut_goes_on_where_it_ended",
+        "edge_client.agent.test_parts::test_a_part_is_fetched_once_and_again_only_if_it_is_damaged",
+    ],
+    222: [
+        "edge_client.agent.test_parts::test_the_newest_intact_personal_part_is_used_whether_or_not_its_round_counted",
+        "edge_client.state.test_releases::"
+        "test_going_back_restores_the_personal_tensors_that_a_version_was_installed_with",
+    ],
+    223: ["federation.test_parts::test_frozen_tensors_are_fetched_once_and_personal_ones_never_leave"],
 }
 
 
