@@ -33,6 +33,7 @@ def test_methods_lists_every_method_and_rule_with_all_settings() -> None:
         "gradient_clip_value": 0.0,
         "gradient_clip_norm": 0.0,
         "step_schedule": "constant",
+        "personal_epochs": 0,
         "epochs": 10,
         "batch_size": 64,
         "views": 0,

@@ -171,6 +171,5 @@ def test_means_of_b_are_means_of_changes_only_if_a_is_frozen(new_plan: NewPlan) 
 def test_changes_are_in_plan_and_graph() -> None:
     recipe = BundleRecipe(name="series", model="changed", input=SERIES, target=class_target(3))
     bundle = build_bundle(recipe, with_changes())
-    kinds = {spec.name: spec.kind for spec in bundle.manifest.tensors}
-    assert kinds["encoder.attend.self_attn.lora_b"] == "parameter"
-    assert kinds["encoder.attend.self_attn.lora_a"] == "statistic"
+    assert "encoder.attend.self_attn.lora_b" in [spec.name for spec in bundle.manifest.tensors]
+    assert "encoder.attend.self_attn.lora_a" in [spec.name for spec in bundle.manifest.frozen]

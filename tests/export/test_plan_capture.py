@@ -80,7 +80,8 @@ def plan_on_meta(
     allocate(module, MEMORY_FORMATS[-1])
     module.scale_losses(scale)
     plan = TorchScriptPlan(module, torch.device("meta"))
-    plan.begin_round(weights_of(network), other_models(network, 1), {}, names)
+    own = {"personal": weights_of(network)} if chosen.trains_personal_model else {}
+    plan.begin_round(weights_of(network), other_models(network, 1), own, names)
     if plan.wants_survey(False):  # no method of moonfed's own
         inputs, labels = batches(SMALL_IMAGE, 1, 8)[0]
         plan.survey(inputs.to("meta"), labels.to("meta"), 0)

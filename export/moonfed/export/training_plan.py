@@ -96,7 +96,8 @@ class TrainingPlan(torch.nn.Module):
         self.shared_places = [names.index(name) for name in parts.shared]
         self.shared_trained = [tensor for tensor in self.state if tensor.requires_grad]
         self.trained = self.shared_trained + [tensor for tensor in self.personal if tensor.requires_grad]
-        self.counters = [buffer for name, buffer in network.named_buffers() if name.endswith("num_batches_tracked")]
+        buffers = chain(network.named_buffers(), self.own.named_buffers())
+        self.counters = [buffer for name, buffer in buffers if name.endswith("num_batches_tracked")]
         self.loaded = not parts.frozen  # whether the frozen tensors have their values
         self.sides = []
         self.reference_sides = []

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from moonfed.blobs.store import BlobDirectory
-from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec
+from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, InputSpec, parts_of
 from moonfed.bundle.target import class_target
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.job import Job
@@ -93,6 +93,7 @@ def test_honest_plans_train_in_the_sandbox(
             manifest_file=files[MANIFEST_FILE],
             plan_file=files[PLAN_FILE],
             files={"model": files[WEIGHTS_FILE]},
+            parts={name: files[name] for name in parts_of(bundle.manifest)},
         )
         assert device.train(job, lambda _: True)
     rounds = sorted(path.name for path in (tmp_path / "state" / "runs" / "honest").iterdir())

@@ -50,8 +50,16 @@ def received_roles(method: Method, network: Network) -> dict[str, list[torch.Ten
     return received
 
 
+def first_state(method: Method, network: Network) -> dict[str, list[torch.Tensor]]:
+    """Return what a device has of its own before its first round: a personal model, if the method has one."""
+    return {"personal": weights_of(network)} if method.trains_personal_model else {}
+
+
 def test_no_two_methods_train_the_same_model(new_plan: NewPlan) -> None:
-    """An objective whose own part is never reached would train FedAvg's. SOLO is FedAvg without a fleet."""
+    """An objective whose own part is never reached would train FedAvg's.
+
+    SOLO is FedAvg without a fleet, and Ditto FedAvg with a personal model.
+    """
     found = {}
     for name, entry in METHODS.items():
         method = entry()
@@ -65,7 +73,8 @@ def test_no_two_methods_train_the_same_model(new_plan: NewPlan) -> None:
             previous=models[1:],
             received=received_roles(method, SMOOTH),
         ).model
-    assert largest_difference(found.pop("solo"), found["fedavg"]) == 0
+    for name in ("solo", "ditto"):
+        assert largest_difference(found.pop(name), found["fedavg"]) == 0
     names = list(found)
     for number, name in enumerate(names):
         for other in names[number + 1 :]:
@@ -90,7 +99,8 @@ def test_results_are_those_that_the_method_announces(name: str, cnn: Network, ne
     for roles, known in ((downlink, DOWNLINK), (uplink, UPLINK), (state, DEVICE_STATE)):
         assert set(roles) <= set(known)
     values = hyperparameters(**method.hyperparameters())
-    found = run_round(new_plan(cnn, name), weights_of(cnn), batches(IMAGE, 2, 16), values)
+    own = first_state(method, cnn)
+    found = run_round(new_plan(cnn, name), weights_of(cnn), batches(IMAGE, 2, 16), values, received=own)
     assert set(found.results) == {"model", *uplink, *state}
     assert set(method.schedules()) <= set(method.hyperparameters())
 
@@ -112,8 +122,10 @@ def test_a_plan_remembers_nothing_of_the_device_that_it_trained_before(
     fresh = load_plan(tmp_path / "plan.pt", "cpu")
     models = other_models(network, 1 + method.previous_models)
     run_round(used, models[0], batches(SMALL_IMAGE, 3, 20, seed=1), values, previous=models[1:], received=received)
+    own = first_state(method, network)
     found, expected = (
-        run_round(plan, weights_of(network), batches(SMALL_IMAGE, 2, 20), values) for plan in (used, fresh)
+        run_round(plan, weights_of(network), batches(SMALL_IMAGE, 2, 20), values, received=own)
+        for plan in (used, fresh)
     )
     assert found.losses == expected.losses
     assert found.metrics == expected.metrics

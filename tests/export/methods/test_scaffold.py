@@ -107,7 +107,8 @@ def test_statistics_and_frozen_parameters_have_no_variate(new_plan: NewPlan) -> 
     frozen = build_network("mlp", FEATURES, class_target(10))
     frozen.encoder.requires_grad_(False)
     for network, sample_steps in ((SMOOTH, []), (frozen, batches(FEATURES, 3, 8))):
-        specs = tuple(spec for spec in tensor_specs(network) if spec.kind == "parameter")
+        trained = {name for name, parameter in network.named_parameters() if parameter.requires_grad}
+        specs = tuple(spec for spec in tensor_specs(network) if spec.name in trained)
         shapes = ExchangeShapes(tensors=specs, classes=10, width=1)
         found = run_round(new_plan(network, "scaffold"), weights_of(network), sample_steps, hyperparameters())
         for role, roles in (
