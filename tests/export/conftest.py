@@ -48,8 +48,7 @@ def cnn() -> Network:
     return build_network("cnn", IMAGE, class_target(10), mean=(0.49, 0.48, 0.45), deviation=(0.25, 0.24, 0.26), seed=3)
 
 
-@pytest.fixture(scope="session")
-def resnet() -> Network:
+def new_resnet() -> Network:
     return build_network(
         "tests.support.residual_network:small_resnet",
         SMALL_IMAGE,
@@ -58,6 +57,11 @@ def resnet() -> Network:
         deviation=(0.25,),
         seed=3,
     )
+
+
+@pytest.fixture(scope="session")
+def resnet() -> Network:
+    return new_resnet()
 
 
 @pytest.fixture

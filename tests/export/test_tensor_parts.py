@@ -26,22 +26,11 @@ from moonfed.export.tensor_parts import TensorParts, freeze_modules, read_parts
 from moonfed.plan.interface import TorchScriptPlan, load_plan
 from moonfed.plan.tensors import read_tensors
 from moonfed.release.simplify import simplify
-from tests.export.conftest import FEATURES, IMAGE, SMALL_IMAGE, batches, hyperparameters
+from tests.export.conftest import FEATURES, IMAGE, SMALL_IMAGE, batches, hyperparameters, new_resnet
 from tests.support.plan_rounds import largest_difference, no_draws
 
 Tensors = list[torch.Tensor]
 TOLERANCE = 1e-5
-
-
-def resnet() -> Network:
-    return build_network(
-        "tests.support.residual_network:small_resnet",
-        SMALL_IMAGE,
-        class_target(10),
-        mean=(0.5,),
-        deviation=(0.25,),
-        seed=3,
-    )
 
 
 def of(network: Network, names: Sequence[str]) -> Tensors:
@@ -83,14 +72,14 @@ def test_names_and_patterns_choose_tensors(freeze: str, personal: str, frozen: i
 
 
 def test_batchnorm_is_one_unit() -> None:
-    parts = read_parts(resnet(), "", "batchnorm")
+    parts = read_parts(new_resnet(), "", "batchnorm")
     assert {name.rpartition(".")[2] for name in parts.personal} == {"weight", "bias", "running_mean", "running_var"}
     layer = parts.personal[0].rpartition(".")[0]
-    assert len(read_parts(resnet(), f"{layer}.weight").frozen) == 4
+    assert len(read_parts(new_resnet(), f"{layer}.weight").frozen) == 4
 
 
 def test_what_the_network_has_frozen_stays_frozen() -> None:
-    network = resnet()
+    network = new_resnet()
     network.encoder.requires_grad_(False)
     parts = read_parts(network)
     assert {name for name, _ in network.encoder.named_parameters(prefix="encoder")} <= set(parts.frozen)
@@ -116,7 +105,9 @@ def test_parts_that_cannot_be(field: str, freeze: str, personal: str) -> None:
 @pytest.mark.parametrize("freeze", ["encoder", "first", "last"])
 def test_a_round_with_frozen_tensors_equals_an_eager_one(method: str, freeze: str, tmp_path: Path) -> None:
     """With a frozen encoder, with frozen first layers of a sequence, and with frozen layers in the middle."""
-    network = build_network("cnn", IMAGE, class_target(10), projection=32, seed=1) if freeze == "first" else resnet()
+    network = (
+        build_network("cnn", IMAGE, class_target(10), projection=32, seed=1) if freeze == "first" else new_resnet()
+    )
     pattern = {"encoder": "encoder", "first": "encoder.0", "last": "encoder.4"}[freeze]
     parts = read_parts(network, pattern)
     plan, shape = loaded(network, parts, tmp_path / "plan.pt", method), IMAGE if freeze == "first" else SMALL_IMAGE
@@ -197,7 +188,7 @@ def test_everything_frozen_but_the_head_is_regression_on_features(tmp_path: Path
 
 def test_all_tensors_personal_is_training_alone(tmp_path: Path) -> None:
     """Two rounds, the second of which begins with what the first has left, equal one device's own training."""
-    network = resnet()
+    network = new_resnet()
     names = tuple(exchanged_tensors(network))
     plan, steps = loaded(network, TensorParts((), (), names), tmp_path / "plan.pt"), batches(SMALL_IMAGE, 6, 8)
     own = of(network, names)
@@ -217,7 +208,7 @@ def test_all_tensors_personal_is_training_alone(tmp_path: Path) -> None:
 
 
 def test_personal_tensors_are_trained_and_returned_apart(tmp_path: Path) -> None:
-    network = resnet()
+    network = new_resnet()
     parts = read_parts(network, "", "head")
     whole = TensorParts(tuple(exchanged_tensors(network)))
     plan, steps = loaded(network, parts, tmp_path / "plan.pt", "fedprox"), batches(SMALL_IMAGE, 4, 8)
@@ -242,7 +233,7 @@ def test_personal_tensors_are_trained_and_returned_apart(tmp_path: Path) -> None
 
 
 def test_a_plan_needs_its_frozen_and_personal_tensors(tmp_path: Path) -> None:
-    network = resnet()
+    network = new_resnet()
     parts = read_parts(network, "encoder", "output_layer.bias")
     plan = loaded(network, parts, tmp_path / "plan.pt")
     with pytest.raises(TrainingFailed, match="personal tensors are missing"):
@@ -252,7 +243,7 @@ def test_a_plan_needs_its_frozen_and_personal_tensors(tmp_path: Path) -> None:
 
 
 def test_the_plan_holds_no_values_of_frozen_tensors(tmp_path: Path) -> None:
-    network = resnet()
+    network = new_resnet()
     parts = read_parts(network, "encoder")
     loaded(network, parts, tmp_path / "plan.pt")
     content = (tmp_path / "plan.pt").read_bytes()
@@ -261,7 +252,7 @@ def test_the_plan_holds_no_values_of_frozen_tensors(tmp_path: Path) -> None:
 
 
 def test_ditto_trains_a_second_model_near_the_global_one(tmp_path: Path) -> None:
-    network, mu = resnet(), 0.5
+    network, mu = new_resnet(), 0.5
     names = tuple(exchanged_tensors(network))
     chosen = METHODS["ditto"](mu=mu)
     save_plan(tmp_path / "plan.pt", compile_plan(network, chosen, [*hyperparameters(), "mu"], model="m"))
@@ -357,7 +348,7 @@ def test_lora_trains_changes_that_graphs_merge(tmp_path: Path) -> None:
 @pytest.mark.parametrize("personal", ["head", "encoder", "batchnorm"], ids=["FedPer", "LG-FedAvg", "FedBN"])
 def test_two_rounds_of_two_devices_equal_an_eager_federation(personal: str, tmp_path: Path) -> None:
     """Each device continues with its own personal tensors and the mean of the shared ones."""
-    network = resnet()
+    network = new_resnet()
     names, parts = tuple(exchanged_tensors(network)), read_parts(network, "", personal)
     plan = loaded(network, parts, tmp_path / "plan.pt")
     steps = [batches(SMALL_IMAGE, 3, 8, seed=1), batches(SMALL_IMAGE, 3, 8, seed=2)]

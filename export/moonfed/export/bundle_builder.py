@@ -262,7 +262,7 @@ def _require_possible_parts(recipe: BundleRecipe, parts: TensorParts) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Division:
-    """What becomes of a network's tensors in the manifest."""
+    """A network's tensors by their part, as the manifest has them."""
 
     shapes: ExchangeShapes
     shared: tuple[TensorSpec, ...]

@@ -10,7 +10,7 @@ import torch
 
 
 class PersonalTurn(torch.nn.Module):
-    """Whose turn it is, by a step's place in the round."""
+    """The turns of personal and shared tensors, by a step's place in the round."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -43,7 +43,7 @@ def whole(high: int, *shape: int) -> torch.Tensor:
 
 
 def metric_of(chosen: Criterion, outputs: torch.Tensor, targets: torch.Tensor) -> float:
-    """Of sums over two unequal batches."""
+    """The metric of sums over two unequal batches."""
     parts = [slice(0, 3), slice(3, None)]
     sums = sum((chosen.sums(outputs[part], targets[part]).double() for part in parts), torch.zeros([]).double())
     return chosen.metric(sums, len(outputs))

@@ -60,8 +60,9 @@ def onnx_runtime_is_installed() -> bool:
 
 def files_of(stored: StoredRelease) -> ModelFiles:
     """Return the files of an installed version that this device can use; raise NotFound if it has none of them."""
-    manifest, plan = stored.manifest, None if onnx_runtime_is_installed() else stored.plan_files()
-    if plan is None and not onnx_runtime_is_installed():
+    manifest, has_runtime = stored.manifest, onnx_runtime_is_installed()
+    plan = None if has_runtime else stored.plan_files()
+    if plan is None and not has_runtime:
         raise NotFound(
             f"version {manifest.version} of {manifest.name} was installed for ONNX Runtime, which is missing; "
             "install the package onnxruntime"

@@ -91,11 +91,7 @@ def train_files(
         data,
         model=read_tensors(initial_model, manifest.tensors),
         previous_models=[read_tensors(Path(file), manifest.tensors) for file in job.previous_models],
-        received={
-            **_personal(job.parts, job.kept.get(PERSONAL), manifest),
-            **_global_state(job, manifest),
-            **_device_state(job, manifest),
-        },
+        received={**_global_state(job, manifest), **_device_state(job.parts, job.kept, manifest)},
         settings=_settings(job, device),
         holdout=holdout,
         progress=progress,
@@ -120,7 +116,7 @@ def score_files(
     Raises InvalidInput if a file does not fit, TrainingFailed if the plan fails, and whatever `heartbeat` raises.
     """
     training, found = manifest.training, list[float]()
-    own = _personal(job.parts, job.personal, manifest)
+    own = _device_state(job.parts, {PERSONAL: job.personal} if job.personal else {}, manifest)
     for file in job.models:
         plan.begin_round(read_tensors(Path(file), manifest.tensors), [], own, training.hyperparameters)
         found.append(evaluate(plan, holdout, training.batch_size, heartbeat).score)
@@ -143,12 +139,6 @@ def frozen_tensors(parts: Mapping[str, str], manifest: Manifest) -> Model:
     return read_tensors(Path(parts[FROZEN_FILE]), manifest.frozen) if manifest.frozen else []
 
 
-def _personal(parts: Mapping[str, str], own: str | None, manifest: Manifest) -> dict[str, Model]:
-    """Return the device's own tensors, or those that the bundle begins with."""
-    file = own or parts.get(PERSONAL_FILE)
-    return {PERSONAL: read_tensors(Path(file), manifest.personal)} if manifest.personal and file else {}
-
-
 def _global_state(job: Job, manifest: Manifest) -> dict[str, Model]:
     return {
         role: read_tensors(Path(job.files[role]), specs)
@@ -157,11 +147,11 @@ def _global_state(job: Job, manifest: Manifest) -> dict[str, Model]:
     }
 
 
-def _device_state(job: Job, manifest: Manifest) -> dict[str, Model]:
+def _device_state(parts: Mapping[str, str], kept: Mapping[str, str], manifest: Manifest) -> dict[str, Model]:
+    """Return what the device has kept, by role; without personal tensors of its own, those that the bundle has."""
+    files = {**({PERSONAL: parts[PERSONAL_FILE]} if PERSONAL_FILE in parts else {}), **kept}
     return {
-        role: read_tensors(Path(job.kept[role]), specs)
-        for role, specs in manifest.device_state.items()
-        if role in job.kept
+        role: read_tensors(Path(files[role]), specs) for role, specs in manifest.device_state.items() if role in files
     }
 
 

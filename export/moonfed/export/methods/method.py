@@ -25,7 +25,7 @@ class ExchangeShapes:
 
     @property
     def parameters(self) -> tuple[TensorSpec, ...]:
-        """Those that are trained."""
+        """The tensors that are trained."""
         return tuple(spec for spec in self.tensors if spec.kind == "parameter")
 
 
