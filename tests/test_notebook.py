@@ -39,6 +39,8 @@ def outputs(notebook: Path) -> str:
     return json.dumps(shown)
 
 
+# The fork server must not be the kernel's: it outlives the kernel, and would hold the pipe that is read to its end.
+@pytest.mark.usefixtures("forked_programs")
 @pytest.mark.timeout(400)
 def test_the_notebook_goes_from_data_to_weights(tmp_path: Path) -> None:
     executed = tmp_path / "executed.ipynb"

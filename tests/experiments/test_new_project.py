@@ -21,6 +21,7 @@ PYTEST = """import sys, pytest, tests.support.forked_programs as programs; progr
 sys.exit(pytest.main())"""
 
 
+@pytest.mark.usefixtures("forked_programs")  # as in tests/test_notebook.py
 @pytest.mark.timeout(400)
 def test_a_new_projects_test_passes(tmp_path: Path) -> None:
     printed = run("moonfed-experiments", "new", str(tmp_path / "churn"))
