@@ -14,12 +14,12 @@ import torch
 
 _library = torch.library.Library("moonfed", "DEF")  # type: ignore[no-untyped-call]
 _library.define(  # type: ignore[no-untyped-call]
-    "sgd_(Tensor(a!)[] parameters, Tensor?[] gradients, Tensor(b!)[] momenta, *, float learning_rate, float momentum, "
-    "float weight_decay, Tensor? rate, Tensor? skip) -> ()"
+    "sgd_(Tensor(a!)[] parameters, Tensor?[] gradients, Tensor(b!)[] momenta, *, Scalar learning_rate, "
+    "Scalar momentum, Scalar weight_decay, Tensor? rate, Tensor? skip) -> ()"
 )
 _library.define(  # type: ignore[no-untyped-call]
     "adam_(Tensor(a!)[] parameters, Tensor?[] gradients, Tensor(b!)[] means, Tensor(c!)[] squares, "
-    "Tensor(d!)[] steps, *, float learning_rate, float beta1, float beta2, float epsilon, float weight_decay, "
+    "Tensor(d!)[] steps, *, Scalar learning_rate, Scalar beta1, Scalar beta2, Scalar epsilon, Scalar weight_decay, "
     "bool decoupled, Tensor? rate, Tensor? skip) -> ()"
 )
 _library.define(  # type: ignore[no-untyped-call]

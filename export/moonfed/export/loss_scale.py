@@ -61,6 +61,7 @@ class LossScale(torch.nn.Module):
             self.skipped += self.overflow
             torch.ops.aten._amp_update_scale_(self.scale, self.streak, self.overflow, growth, backoff, patience)
 
-    def taken(self, steps: int) -> int:
-        """Return how many of the round's steps were not skipped."""
-        return steps - int(self.skipped) if self.initial > 0.0 else steps
+    def taken(self, steps: int, device: torch.device) -> torch.Tensor:
+        """Return how many of the round's steps were not skipped, a scalar."""
+        taken = torch.full([], steps, dtype=torch.float64, device=device)
+        return taken - self.skipped if self.initial > 0.0 else taken

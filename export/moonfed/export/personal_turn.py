@@ -8,6 +8,8 @@ from typing import Optional
 
 import torch
 
+from moonfed.export.script_utils import rounded
+
 
 class PersonalTurn(torch.nn.Module):
     """The turns of personal and shared tensors, by a step's place in the round."""
@@ -19,7 +21,7 @@ class PersonalTurn(torch.nn.Module):
 
     def begin(self, share: float, steps: int, device: torch.device) -> None:
         """Begin a round of so many steps, a share of which are personal."""
-        self.first = int(share * steps + 0.5)
+        self.first = rounded(share * steps)
         self.taken = torch.zeros([], device=device)
 
     def skips(

@@ -3,6 +3,22 @@
 import torch
 
 
+def largest(left: int, right: int) -> int:
+    """Return the larger number, which may be a symbol outside of scripts."""
+    if torch.jit.is_scripting():  # type: ignore[attr-defined]
+        return max(left, right)
+    found: int = torch.sym_max(left, right)
+    return found
+
+
+def rounded(number: float) -> int:
+    """Return a number of steps to the nearest integer, which may be a symbol outside of scripts."""
+    if torch.jit.is_scripting():  # type: ignore[attr-defined]
+        return int(number + 0.5)
+    found: int = torch.sym_int(number + 0.5)
+    return found
+
+
 def copy_into(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
     """Copy tensors of the same shapes; a plain copy would broadcast mismatching shapes."""
     if len(targets) != len(sources):

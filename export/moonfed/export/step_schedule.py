@@ -13,6 +13,7 @@ import torch
 
 from moonfed.bundle.manifest import CONSTANT
 from moonfed.errors import InvalidInput
+from moonfed.export.script_utils import largest, rounded
 
 SHAPES = (
     "constant, cosine, step:COUNT:FACTOR, warmup:COUNT, or warmup:COUNT and cosine or step with a comma between them; "
@@ -65,7 +66,7 @@ class ScheduledRate(torch.nn.Module):
         later = (taken - warm_up).clamp(min=0.0)
         factors = torch.ones_like(taken)
         if self.cosine:
-            factors = (1.0 + torch.cos(later * (math.pi / max(1, self.steps - warm_up)))) / 2.0
+            factors = (1.0 + torch.cos(later * (math.pi / largest(1, self.steps - warm_up)))) / 2.0
         elif self.every > 0.0:
             factors = torch.exp(torch.floor(later / self.span(self.every)) * math.log(self.factor))
         if warm_up > 0:
@@ -74,7 +75,7 @@ class ScheduledRate(torch.nn.Module):
 
     def span(self, given: float) -> int:
         """Return steps; a share is rounded, and one step at least."""
-        return max(1, int(given * self.steps + 0.5)) if 0.0 < given < 1.0 else int(given)
+        return largest(1, rounded(given * self.steps)) if 0.0 < given < 1.0 else int(given)
 
 
 def read_step_schedule(text: str) -> torch.nn.Module:

@@ -345,7 +345,8 @@ class TrainingPlan(torch.nn.Module):
     def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
         """Return copies of the exchanged tensors and the method's results, by role."""
         with torch.no_grad():
-            results = self.objective.results(self.shared_trained, self.loss_scale.taken(steps), self.hyperparameters)
+            taken = self.loss_scale.taken(steps, self.trained[0].device)
+            results = self.objective.results(self.shared_trained, taken, self.hyperparameters)
         results["model"] = [tensor.detach().clone() for tensor in self.state]
         if self.has_personal:
             results["personal"] = [tensor.detach().clone() for tensor in self.personal]
@@ -354,6 +355,13 @@ class TrainingPlan(torch.nn.Module):
     @torch.jit.export
     def metrics(self) -> dict[str, float]:
         """Return the method's metrics."""
+        found: dict[str, float] = {}
+        for name, value in self.measured().items():
+            found[name] = float(value)
+        return found
+
+    def measured(self) -> dict[str, torch.Tensor]:
+        """Return the method's metrics as scalars."""
         with torch.no_grad():
             return self.objective.metrics(self.shared_trained, self.hyperparameters)
 
@@ -368,7 +376,7 @@ class TrainingPlan(torch.nn.Module):
     @torch.jit.export
     def metric(self, sums: torch.Tensor, samples: int) -> float:
         """Return the task's metric from its sums [K] over a number of samples."""
-        return self.criterion.metric(sums, samples)
+        return float(self.criterion.metric(sums, samples))
 
     @torch.jit.export
     def predict(self, inputs: torch.Tensor) -> torch.Tensor:

@@ -35,9 +35,9 @@ class ReconstructionCriterion(Criterion):
         loss: torch.Tensor = self(outputs, targets)
         return loss.unsqueeze(0) * outputs.size(0)
 
-    def metric(self, sums: torch.Tensor, samples: int) -> float:
+    def metric(self, sums: torch.Tensor, samples: int) -> torch.Tensor:
         """Return the mean score."""
-        return float(sums[0]) / samples
+        return sums[0].to(torch.float64) / samples
 
     def predict(self, outputs: torch.Tensor, samples: torch.Tensor) -> torch.Tensor:
         """Return scores [B]: the error by sample."""

@@ -79,9 +79,9 @@ class ClassCriterion(Criterion):
         loss = F.cross_entropy(outputs, targets, reduction="sum")
         return torch.stack([loss, (outputs.argmax(1) == targets).sum().to(loss.dtype)])
 
-    def metric(self, sums: torch.Tensor, samples: int) -> float:
+    def metric(self, sums: torch.Tensor, samples: int) -> torch.Tensor:
         """Return the accuracy."""
-        return float(sums[1]) / samples
+        return sums[1].to(torch.float64) / samples
 
     def predict(self, outputs: torch.Tensor, samples: torch.Tensor) -> torch.Tensor:
         """Return probabilities [B, C]."""

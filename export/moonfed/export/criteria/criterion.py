@@ -45,8 +45,8 @@ class Criterion(torch.nn.Module, ABC):
         """Return [K] numbers that add up over batches: first the loss that is reported, summed over samples."""
 
     @abstractmethod
-    def metric(self, sums: torch.Tensor, samples: int) -> float:
-        """Return the task's metric from sums [K] over a number of samples."""
+    def metric(self, sums: torch.Tensor, samples: int) -> torch.Tensor:
+        """Return the task's metric, a scalar, from sums [K] over a number of samples."""
 
     @abstractmethod
     def predict(self, outputs: torch.Tensor, samples: torch.Tensor) -> torch.Tensor:

@@ -35,11 +35,11 @@ class LabelCriterion(Criterion):
         missed_L = (~found_BL & true_BL).sum(0)
         return torch.cat([loss, torch.cat([hits_L, wrong_L, missed_L]).to(loss.dtype)])
 
-    def metric(self, sums: torch.Tensor, samples: int) -> float:
+    def metric(self, sums: torch.Tensor, samples: int) -> torch.Tensor:
         """Return macro F1."""
         counts_3L = sums[1:].view(3, -1)
         both_L = 2.0 * counts_3L[0] + counts_3L[1] + counts_3L[2]
-        return float((2.0 * counts_3L[0] / both_L.clamp(min=1.0)).mean())
+        return (2.0 * counts_3L[0] / both_L.clamp(min=1.0)).mean()
 
     def predict(self, outputs: torch.Tensor, samples: torch.Tensor) -> torch.Tensor:
         """Return probabilities [B, L]."""

@@ -42,9 +42,9 @@ class TokenCriterion(Criterion):
         loss, known = self.summed(outputs, targets), (targets != self.padding).sum().to(outputs.dtype)
         return torch.stack([loss / known.clamp(min=1.0) * outputs.size(0), loss, known])
 
-    def metric(self, sums: torch.Tensor, samples: int) -> float:
+    def metric(self, sums: torch.Tensor, samples: int) -> torch.Tensor:
         """Return the perplexity."""
-        return float(torch.exp(sums[1] / sums[2].clamp(min=1.0)))
+        return torch.exp(sums[1] / sums[2].clamp(min=1.0))
 
     def predict(self, outputs: torch.Tensor, samples: torch.Tensor) -> torch.Tensor:
         """Return probabilities [B, T, V]."""

@@ -55,9 +55,9 @@ class ValueCriterion(Criterion):
         errors = (outputs.view(targets.size()) - targets) * self.deviation_T.to(outputs.device)
         return errors.square().mean().view(1) * outputs.size(0)
 
-    def metric(self, sums: torch.Tensor, samples: int) -> float:
+    def metric(self, sums: torch.Tensor, samples: int) -> torch.Tensor:
         """Return the root mean squared error."""
-        return math.sqrt(float(sums[0]) / samples)
+        return torch.sqrt(sums[0].to(torch.float64) / samples)
 
     def predict(self, outputs: torch.Tensor, samples: torch.Tensor) -> torch.Tensor:
         """Return values in their units, [B, T] or [B, H, T]."""

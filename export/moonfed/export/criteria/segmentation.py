@@ -58,13 +58,11 @@ class MaskCriterion(Criterion):
         counts = torch.stack(hits + unions).to(loss.dtype)
         return torch.cat([loss.unsqueeze(0) * outputs.size(0), counts])
 
-    def metric(self, sums: torch.Tensor, samples: int) -> float:
+    def metric(self, sums: torch.Tensor, samples: int) -> torch.Tensor:
         """Return the mean IoU over the classes that occur."""
         hits_C, unions_C = sums[1 : 1 + self.classes], sums[1 + self.classes :]
-        occurs_C = unions_C > 0
-        if not bool(occurs_C.any()):
-            return 0.0
-        return float((hits_C[occurs_C] / unions_C[occurs_C]).mean())
+        occurring = (unions_C > 0).sum().clamp(min=1)
+        return (hits_C / unions_C.clamp(min=1.0)).sum() / occurring
 
     def predict(self, outputs: torch.Tensor, samples: torch.Tensor) -> torch.Tensor:
         """Return probabilities [B, C, H, W]."""

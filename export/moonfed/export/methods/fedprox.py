@@ -19,6 +19,7 @@ Performance Comparison and Analysis Between MOON and FedProx in Image Classifica
 Legend: B samples, C classes, D width of a representation.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -41,7 +42,7 @@ class Proximal(Objective):
         self.anchor = []
         self.sums_before = []
         self.sums_after = []
-        self.samples = 0  # that the second survey has seen
+        self.samples = torch.empty(0)  # that the second survey has seen, a scalar
 
     def begin(
         self,
@@ -54,7 +55,7 @@ class Proximal(Objective):
         measured = parameters if hyperparameters["measure_inexactness"] > 0 else parameters[:0]
         self.sums_before = [torch.zeros_like(parameter) for parameter in measured]
         self.sums_after = [torch.zeros_like(parameter) for parameter in measured]
-        self.samples = 0
+        self.samples = torch.zeros([], device=parameters[0].device)
 
     def regularise(
         self,
@@ -86,18 +87,19 @@ class Proximal(Objective):
     ) -> None:
         """Accumulate the batch's gradients."""
         add_gradients(loss, parameters, self.sums_before if steps == 0 else self.sums_after)
-        self.samples += targets.size(0) if steps > 0 else 0
+        if steps > 0:
+            self.samples += targets.size(0)
 
-    def metrics(self, parameters: list[torch.Tensor], hyperparameters: dict[str, float]) -> dict[str, float]:
+    def metrics(self, parameters: list[torch.Tensor], hyperparameters: dict[str, float]) -> dict[str, torch.Tensor]:
         """Return `inexactness`, if both surveys were made and w was not a solution yet."""
-        found: dict[str, float] = {}
-        if self.samples > 0:
+        found: dict[str, torch.Tensor] = {}
+        if hyperparameters["measure_inexactness"] > 0:
             aways = difference(parameters, self.anchor)
-            weight = hyperparameters["mu"] * float(self.samples)  # N · ∇h on both sides of the fraction
+            weight = hyperparameters["mu"] * self.samples  # N · ∇h on both sides of the fraction
             after = squared_norm([total + weight * away for total, away in zip(self.sums_after, aways)])  # noqa: B905
             before = squared_norm(self.sums_before)
-            if float(before) > 0.0:
-                found["inexactness"] = float(torch.sqrt(after / before))
+            measured = (self.samples > 0) & (before > 0)
+            found["inexactness"] = torch.where(measured, torch.sqrt(after / before), math.nan)
         return found
 
 

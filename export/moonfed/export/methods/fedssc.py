@@ -42,7 +42,7 @@ class SharedContrastive(Objective):
     ) -> None:
         """Store the prototypes."""
         self.prototypes.begin(received, parameters[0].device)
-        self.class_means.begin()
+        self.class_means.begin(parameters[0].device)
 
     def reference_count(self, previous: int, hyperparameters: dict[str, float]) -> int:
         """Count MOON's references; none if l_con has no weight."""
@@ -97,7 +97,7 @@ class SharedContrastive(Objective):
         self.class_means.add(z_BD, targets, outputs.size(1))
 
     def results(
-        self, parameters: list[torch.Tensor], steps: int, hyperparameters: dict[str, float]
+        self, parameters: list[torch.Tensor], steps: torch.Tensor, hyperparameters: dict[str, float]
     ) -> dict[str, list[torch.Tensor]]:
         """Return the class means."""
         return {"class_means": self.class_means.shared(hyperparameters["prototype_minimum"])}

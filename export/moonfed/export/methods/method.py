@@ -113,15 +113,15 @@ class Objective(torch.nn.Module):
         """
 
     def results(
-        self, parameters: list[torch.Tensor], steps: int, hyperparameters: dict[str, float]
+        self, parameters: list[torch.Tensor], steps: torch.Tensor, hyperparameters: dict[str, float]
     ) -> dict[str, list[torch.Tensor]]:
-        """Return the round's results other than the model, by role; `steps` is the number that the optimiser took."""
+        """Return the round's results other than the model, by role; `steps`, a scalar: that the optimiser took."""
         nothing: dict[str, list[torch.Tensor]] = {}
         return nothing
 
-    def metrics(self, parameters: list[torch.Tensor], hyperparameters: dict[str, float]) -> dict[str, float]:
-        """Return the objective's measurements of the round, by name."""
-        nothing: dict[str, float] = {}
+    def metrics(self, parameters: list[torch.Tensor], hyperparameters: dict[str, float]) -> dict[str, torch.Tensor]:
+        """Return the objective's measurements of the round by name, scalars; NaN: there is none."""
+        nothing: dict[str, torch.Tensor] = {}
         return nothing
 
 

@@ -56,14 +56,14 @@ class Controlled(Objective):
         torch._foreach_add_(parameters, correction, alpha=-hyperparameters["learning_rate"])
 
     def results(
-        self, parameters: list[torch.Tensor], steps: int, hyperparameters: dict[str, float]
+        self, parameters: list[torch.Tensor], steps: torch.Tensor, hyperparameters: dict[str, float]
     ) -> dict[str, list[torch.Tensor]]:
         """c_i⁺ − c_i to send and c_i⁺ to keep; without a step c_i stays as it is."""
-        new = [tensor.clone() for tensor in self.own]
-        if steps > 0:
-            work = steps * hyperparameters["learning_rate"]
-            slopes = [drift / work for drift in difference(self.anchor, parameters)]
-            new = difference(slopes, self.correction)
+        work = steps.clamp(min=1.0) * hyperparameters["learning_rate"]
+        slopes = [drift / work for drift in difference(self.anchor, parameters)]
+        new: list[torch.Tensor] = []
+        for own, changed in zip(self.own, difference(slopes, self.correction)):  # noqa: B905 - not in scripts
+            new.append(torch.where(steps > 0.0, changed, own))
         return {"variate_change": difference(new, self.own), "device_variate": new}
 
 
