@@ -71,7 +71,7 @@ class Parameter:
     name: str
     type: str  # without Optional
     optional: bool
-    single: bool  # one element may stand for the list
+    length: int | None  # of the list that one element may stand for
     keyword_only: bool
     required: bool
     written: bool
@@ -85,7 +85,7 @@ class Parameter:
             name=declared.name,
             type=text.removeprefix("Optional[").removesuffix("]") if optional else text,
             optional=optional,
-            single=declared.N is not None,
+            length=declared.N,
             keyword_only=declared.kwarg_only,
             required=not declared.has_default_value(),
             written=declared.alias_info is not None and declared.alias_info.is_write,
@@ -114,8 +114,10 @@ class Checker:
             return self._element(given, parameter.type, parameter.name, where)
         inner = parameter.type.removeprefix("List[").removesuffix("]")
         if isinstance(given, tuple):
+            if parameter.length is not None and parameter.length > 1 and len(given) not in (0, 1, parameter.length):
+                fail(where, f"{len(given)} elements", f"{parameter.length} elements")
             return self._elements(given, inner, parameter.name, where)
-        if not parameter.single or inner not in ("int", "float"):
+        if parameter.length is None or inner not in ("int", "float"):
             fail(where, _shown(given), "a list")
         return self._element(given, inner, parameter.name, where)
 
@@ -178,7 +180,7 @@ _NUMBERS = (Kind.INT, Kind.FLOAT, Kind.NUMBER)
 _VALUES: Mapping[str, tuple[Kind, ...]] = {
     "Tensor": (Kind.TENSOR,),
     "int": (Kind.INT,),
-    "float": (Kind.INT, Kind.FLOAT),
+    "float": _NUMBERS,
     "number": _NUMBERS,
 }
 _LITERALS: Mapping[str, Callable[[Argument], bool]] = {  # by type: whether it accepts a literal

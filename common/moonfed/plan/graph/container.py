@@ -11,7 +11,8 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -22,12 +23,13 @@ from moonfed.files import read_regular
 FORMAT = "graph/1"
 MAXIMUM_BYTES = 64 << 20
 MAXIMUM_DEPTH = 12  # of lists and objects within each other; a list of a node's list of values has 8
-MAXIMUM_OPENED = 2_000_000  # lists and objects
-MAXIMUM_COMMAS = 4_000_000
-MAXIMUM_GRAPHS = 4_096
-MAXIMUM_ROUNDS = 1_024
-MAXIMUM_NODES = 200_000  # of all graphs
-MAXIMUM_TENSORS = 100_000  # also: inputs, outputs or results of one graph or node, and values of a list
+MAXIMUM_OPENED = 1_000_000  # lists and objects
+MAXIMUM_COMMAS = 2_000_000
+MAXIMUM_GRAPHS = 1_000
+MAXIMUM_ROUNDS = 256
+MAXIMUM_CONDITIONS = 8  # of a round
+MAXIMUM_NODES = 100_000  # of all graphs
+MAXIMUM_TENSORS = 20_000  # also: inputs, outputs or results of one graph or node, and values of a list
 MAXIMUM_DIMENSIONS = 8
 MAXIMUM_ALLOCATED = 1 << 40  # bytes of all persistent tensors
 INT64 = range(-(1 << 63), 1 << 63)
@@ -92,6 +94,11 @@ class StoredTensor:
     def size(self) -> int:
         """The number of bytes."""
         return math.prod(self.shape) * SIZES[self.dtype]
+
+    @property
+    def extent(self) -> int:
+        """The number of bytes if empty dimensions had one element, of which torch computes strides."""
+        return math.prod(max(each, 1) for each in self.shape) * SIZES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +217,8 @@ def read_container(content: bytes) -> Container:
     if found["format"] != FORMAT:
         fail("format", found["format"], repr(FORMAT))
     tensors = _list(found["tensors"], "tensors", MAXIMUM_TENSORS, _tensor)
-    if sum(tensor.size for tensor in tensors) > MAXIMUM_ALLOCATED:
-        fail("bytes of tensors", sum(tensor.size for tensor in tensors), f"at most {MAXIMUM_ALLOCATED}")
+    if (allocated := sum(tensor.extent for tensor in tensors)) > MAXIMUM_ALLOCATED:
+        fail("bytes of tensors", allocated, f"at most {MAXIMUM_ALLOCATED}")
     sources = [(tensor.source, tensor.index) for tensor in tensors if tensor.source not in (ZEROS, VALUES)]
     for source in (SHARED, FROZEN, PERSONAL):
         places = sorted(index for each, index in sources if each == source)
@@ -268,8 +275,7 @@ def _parsed(content: bytes) -> object:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        fail("key", next(name for name in names if names.count(name) > 1), "in its object once")
+        fail("key", _repeated(name for name, _ in pairs), "in its object once")
     return found
 
 
@@ -316,8 +322,12 @@ def _list(value: object, where: str, most: int, read: Callable[[Any, str], T]) -
 
 def _distinct(values: tuple[T, ...], where: str) -> tuple[T, ...]:
     if len(set(values)) < len(values):
-        fail(where, str(next(each for each in values if values.count(each) > 1)), "there once")
+        fail(where, str(_repeated(values)), "there once")
     return values
+
+
+def _repeated(values: Iterable[T]) -> T:
+    return Counter(values).most_common(1)[0][0]
 
 
 def _whole(value: object, where: str, most: int) -> int:
@@ -468,9 +478,9 @@ def _round(value: object, where: str) -> Round:
         scaled=_flag(found["scaled"], f"{where}.scaled"),
         previous=_whole(found["previous"], f"{where}.previous", 1000),
         roles=tuple(sorted(_distinct(_list(found["roles"], f"{where}.roles", 100, _name), f"{where}.roles"))),
-        where=_list(found["where"], f"{where}.where", 32, _condition),
+        where=_list(found["where"], f"{where}.where", MAXIMUM_CONDITIONS, _condition),
         reference_count=_whole(found["reference_count"], f"{where}.reference_count", 1000),
-        graphs={name: _whole(at, f"{where}.graphs.{name}", MAXIMUM_GRAPHS) for name, at in graphs.items()},
+        graphs={name: _whole(at, f"{where}.graphs.{name}", MAXIMUM_GRAPHS - 1) for name, at in graphs.items()},
     )
 
 

@@ -35,7 +35,8 @@ from moonfed.plan.graph.container import (
 from moonfed.plan.graph.scalars import SCALARS, set_grad_mode
 from moonfed.plan.inspection.operator_list import allowed_operators, require_none
 
-MAXIMUM_ALIKE = 64  # rounds that only their conditions distinguish
+MAXIMUM_CHAIN = 16  # graphs of which each reads what the one before it keeps
+MAXIMUM_ALIKE = 16  # rounds that only their conditions distinguish
 ENTRY_INPUTS: Mapping[str, frozenset[str]] = {  # what each is given, besides tensors, kept values and hyperparameters
     "begin": frozenset({"model", "previous", "received", "steps"}),
     "references": frozenset({"inputs", "draws"}),
@@ -84,10 +85,31 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """What a graph is given, in short."""
+
+    kinds: frozenset[str]
+    kept: frozenset[str]
+    roles: frozenset[str]
+    previous: int  # models
+
+    @classmethod
+    def of(cls, graph: Graph) -> Needs:
+        """Return the needs of a graph."""
+        return cls(
+            kinds=frozenset(each.kind for each in graph.inputs),
+            kept=frozenset(each.name for each in graph.inputs if each.kind == "kept"),
+            roles=frozenset(each.name for each in graph.inputs if each.kind == "received"),
+            previous=max((each.model + 1 for each in graph.inputs if each.kind == "previous"), default=0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class CheckedGraph:
     """A graph that is safe to run."""
 
     graph: Graph
+    needs: Needs
     instructions: tuple[Instruction, ...]
     kinds: tuple[Kind, ...]  # of all values
 
@@ -164,33 +186,36 @@ def _is_usable(parameter: Parameter) -> bool:
 
 def _checked_graphs(container: Container) -> tuple[CheckedGraph, ...]:
     """Check graphs in an order in which the kinds of the kept values that they read are known."""
+    shared = len(container.places(SHARED))
+    numbers = {"tensor": len(container.tensors), "model": shared, "previous": shared}
     kept: dict[str, Kind] = {}
     checked: dict[int, CheckedGraph] = {}
     pending = list(range(len(container.graphs)))
-    while pending:
+    for _ in range(MAXIMUM_CHAIN):
         ready = [
             at
             for at in pending
             if all(each.name in kept for each in container.graphs[at].inputs if each.kind == "kept")
         ]
-        if not ready:
-            lacking = (each for at in pending for each in container.graphs[at].inputs if each.kind == "kept")
-            fail("kept value", next(each.name for each in lacking if each.name not in kept), "stored by a graph")
         for at in ready:
-            checked[at] = _GraphCheck(container, container.graphs[at], f"graphs[{at}]", kept).run()
+            checked[at] = _GraphCheck(container, numbers, at, kept).run()
             for name, each in container.graphs[at].kept.items():
                 kind = checked[at].kinds[each]
                 if kept.setdefault(name, kind) is not kind:
                     fail(f"graphs[{at}].kept.{name}", kind.value, f"{kept[name].value}, as elsewhere")
         pending = [at for at in pending if at not in checked]
+    lacking = [each.name for at in pending for each in container.graphs[at].inputs if each.kind == "kept"]
+    if pending:
+        fail("kept value", next((name for name in lacking if name not in kept), lacking[0]), "kept by a graph before")
     return tuple(checked[at] for at in range(len(container.graphs)))
 
 
 class _GraphCheck:
     """The check of one graph, node by node."""
 
-    def __init__(self, container: Container, graph: Graph, where: str, kept: Mapping[str, Kind]) -> None:
-        self._container, self._graph, self._where, self._kept = container, graph, where, kept
+    def __init__(self, container: Container, numbers: Mapping[str, int], at: int, kept: Mapping[str, Kind]) -> None:
+        self._container, self._numbers, self._kept = container, numbers, kept
+        self._graph, self._where = container.graphs[at], f"graphs[{at}]"
         self._kinds: list[Kind] = []
         self._checker = Checker(self._kinds)
 
@@ -207,17 +232,12 @@ class _GraphCheck:
             for each in ids:
                 if each >= len(self._kinds):
                     fail(f"{self._where}'s result {name}", each, "the id of a value")
-        return CheckedGraph(self._graph, tuple(instructions), tuple(self._kinds))
+        return CheckedGraph(self._graph, Needs.of(self._graph), tuple(instructions), tuple(self._kinds))
 
     def _input(self, given: Input, where: str) -> Kind:
         container = self._container
-        numbers = {
-            "tensor": len(container.tensors),
-            "model": len(container.places(SHARED)),
-            "previous": len(container.places(SHARED)),
-            "received": len(container.roles.get(given.name, ())),
-        }
-        if given.kind in numbers and given.index >= numbers[given.kind]:
+        limit = len(container.roles.get(given.name, ())) if given.kind == "received" else self._numbers.get(given.kind)
+        if limit is not None and given.index >= limit:
             fail(where, str(given), "a tensor that the plan has")
         if given.kind == "hyperparameter" and given.name not in container.hyperparameters:
             fail(where, str(given), "a hyperparameter that the plan has")
@@ -305,21 +325,17 @@ def _require_round(container: Container, checked: Sequence[CheckedGraph], one: R
 
 
 def _require_inputs(checked: Sequence[CheckedGraph], one: Round, entry: str, where: str) -> None:
-    stored = {
-        name
-        for before in ("begin", *_BEFORE.get(entry, ()))
-        if before != entry and before in one.graphs
-        for name in checked[one.graphs[before]].graph.kept
-    }
-    for given in checked[one.graphs[entry]].graph.inputs:
-        if given.kind not in _ALWAYS | ENTRY_INPUTS[entry]:
-            fail(where, str(given), "a graph whose inputs this call has")
-        if given.kind == "kept" and given.name not in stored:
-            fail(where, str(given), "a graph whose kept values were stored before")
-        if given.kind == "previous" and given.model >= one.previous:
-            fail(where, str(given), f"a graph that uses at most {one.previous} previous models")
-        if given.kind == "received" and given.name not in one.roles:
-            fail(where, str(given), "a graph that uses the round's roles")
+    needs = checked[one.graphs[entry]].needs
+    before = ("begin", *_BEFORE.get(entry, ())) if entry != "begin" else ()
+    stored = [checked[one.graphs[each]].graph.kept for each in before if each in one.graphs]
+    if unknown := needs.kinds - _ALWAYS - ENTRY_INPUTS[entry]:
+        fail(where, min(unknown), "a graph whose inputs this call has")
+    if unknown := needs.kept.difference(*stored):
+        fail(where, f"kept:{min(unknown)}", "a graph whose kept values were stored before")
+    if needs.previous > one.previous:
+        fail(where, f"previous:{needs.previous - 1}", f"a graph that uses at most {one.previous} previous models")
+    if unknown := needs.roles.difference(one.roles):
+        fail(where, f"received:{min(unknown)}", "a graph that uses the round's roles")
 
 
 def _require_outputs(checked: CheckedGraph, entry: str, where: str) -> None:

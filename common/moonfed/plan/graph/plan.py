@@ -273,8 +273,7 @@ def load_graph_plan(
         raise
     except OSError as error:
         raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: {reason(error)}") from error
-    trained = [tensor.shape for tensor in container.tensors if tensor.source in (SHARED, PERSONAL, FROZEN)]
-    chosen = memory_format or default_memory_format(device, precision, trained)
+    chosen = memory_format or _memory_format(container, device, precision)
     try:
         plan = GraphPlan(container, checked, torch.device(device), precision, chosen)
     except RuntimeError as error:
@@ -283,6 +282,14 @@ def load_graph_plan(
         with failures_of("load its frozen tensors"):
             plan.load_frozen(frozen)
     return plan
+
+
+def _memory_format(container: Container, device: str, precision: str) -> str:
+    """Return the fastest memory format of those that the plan has graphs for."""
+    shapes = [tensor.shape for tensor in container.tensors if tensor.source in (SHARED, PERSONAL, FROZEN)]
+    fastest = default_memory_format(device, precision, shapes)
+    known = {one.memory_format for one in container.rounds if one.scaled == (precision == "float16")}
+    return fastest if fastest in known or not known else min(known)
 
 
 def _allocated(tensor: StoredTensor, device: torch.device, memory_format: str) -> torch.Tensor:
