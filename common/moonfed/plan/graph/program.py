@@ -101,7 +101,7 @@ class _Namer:
     """The names that generated code uses, and what they stand for."""
 
     def __init__(self, device: torch.device) -> None:
-        self.names: dict[str, Any] = {"__builtins__": {}}
+        self.names: dict[str, Any] = {}
         self._functions: dict[int, str] = {}
         self._device = device
 
