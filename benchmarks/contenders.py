@@ -26,7 +26,7 @@ from moonfed.export.methods import METHODS
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.plan_builder import compile_plan, save_plan
-from moonfed.plan.interface import Plan, TorchScriptPlan, load_plan
+from moonfed.plan.interface import Plan, TorchScriptPlan, load_torchscript_plan
 from moonfed.plan.training_spec import TrainingSpec
 
 SAMPLE = InputSpec(kind="image", shape=(32, 32, 3))
@@ -163,7 +163,9 @@ def _load(contender: Contender, work: Workload, network: Network) -> TorchScript
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "plan.pt"
         save_plan(path, scripted)
-        return load_plan(path, work.accelerator, precision=contender.precision, memory_format=contender.memory_format)
+        return load_torchscript_plan(
+            path, work.accelerator, precision=contender.precision, memory_format=contender.memory_format
+        )
 
 
 class _Uncached:

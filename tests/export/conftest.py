@@ -18,7 +18,7 @@ from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network
 from moonfed.export.optimiser import Sgd
 from moonfed.export.self_checks import random_samples
-from moonfed.plan.interface import TorchScriptPlan, load_plan
+from moonfed.plan.interface import TorchScriptPlan, load_torchscript_plan
 from tests.support.compiled import cached_bundle, cached_plan
 from tests.support.control_service import Control
 
@@ -80,7 +80,7 @@ def new_plan(tmp_path: Path) -> NewPlan:
         chosen = METHODS[method](**settings)
         names = [*hyperparameters(), *chosen.hyperparameters()]
         (tmp_path / "plan.pt").write_bytes(cached_plan(network, chosen, names))
-        return load_plan(tmp_path / "plan.pt", device, precision=precision, memory_format=memory_format)
+        return load_torchscript_plan(tmp_path / "plan.pt", device, precision=precision, memory_format=memory_format)
 
     return make
 
@@ -130,7 +130,7 @@ def pictures() -> Bundle:
 @pytest.fixture
 def plan(pictures: Bundle, tmp_path: Path) -> TorchScriptPlan:
     (tmp_path / PLAN_FILE).write_bytes(pictures.contents[PLAN_FILE])
-    return load_plan(tmp_path / PLAN_FILE, "cpu")
+    return load_torchscript_plan(tmp_path / PLAN_FILE, "cpu")
 
 
 CLASSES = ("a", "b", "c")

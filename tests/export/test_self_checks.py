@@ -20,7 +20,7 @@ from moonfed.errors import InvalidInput, TrainingFailed
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe, SampleRecipe, read_examples
 from moonfed.export.self_checks import check_samples, check_training, random_samples
-from moonfed.plan.interface import Tensors, TorchScriptPlan, load_plan
+from moonfed.plan.interface import Tensors, TorchScriptPlan, load_torchscript_plan
 from tests.export.conftest import TABLE, another_model
 from tests.support.refusals import refused
 
@@ -73,7 +73,7 @@ def test_the_check_trains_both_stages_and_chains_the_rounds(tmp_path: Path) -> N
     settings: dict[str, float | int | str] = {"previous_models": 2}
     bundle = build_bundle(dataclasses.replace(TABLE, method="fedssc-two-stage", settings=settings))
     (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
-    rounds = recorded(bundle, load_plan(tmp_path / PLAN_FILE, "cpu"))
+    rounds = recorded(bundle, load_torchscript_plan(tmp_path / PLAN_FILE, "cpu"))
     assert [entry.previous for entry in rounds] == [0, 1, 2, 2]
     assert [entry.hyperparameters["stage"] for entry in rounds] == [1, 1, 2, 2]
     assert [entry.hyperparameters["mu_glob"] for entry in rounds] == pytest.approx([1, 1, 1 - 0.9999 * 86 / 95, 0.0001])
@@ -84,7 +84,7 @@ def test_the_check_trains_both_stages_and_chains_the_rounds(tmp_path: Path) -> N
 def test_the_check_returns_a_devices_control_variates_to_it(tmp_path: Path) -> None:
     bundle = build_bundle(dataclasses.replace(TABLE, method="scaffold"))
     (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
-    first, second = recorded(bundle, load_plan(tmp_path / PLAN_FILE, "cpu"))
+    first, second = recorded(bundle, load_torchscript_plan(tmp_path / PLAN_FILE, "cpu"))
     assert first.received == {}
     assert second.received["variate"] is first.left["variate_change"]
     assert second.received["device_variate"] is first.left["device_variate"]
@@ -104,7 +104,7 @@ def test_results_that_differ_from_the_manifest_are_rejected(
 ) -> None:
     bundle = build_bundle(dataclasses.replace(TABLE, method="scaffold"))
     (tmp_path / PLAN_FILE).write_bytes(bundle.contents[PLAN_FILE])
-    plan = load_plan(tmp_path / PLAN_FILE, "cpu")
+    plan = load_torchscript_plan(tmp_path / PLAN_FILE, "cpu")
 
     class Forgetful(TorchScriptPlan):
         def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
@@ -125,7 +125,7 @@ def test_a_failing_objective_is_named_besides_the_model(tmp_path: Path) -> None:
         ) -> torch.Tensor:
             raise TrainingFailed("the objective has no loss")
 
-    plan = Failing(load_plan(tmp_path / PLAN_FILE, "cpu")._module, torch.device("cpu"))
+    plan = Failing(load_torchscript_plan(tmp_path / PLAN_FILE, "cpu")._module, torch.device("cpu"))
     with pytest.raises(InvalidInput, match="objective has no loss"):
         check_training(plan, a_model(bundle), [], bundle.manifest, four(bundle))
 
@@ -141,7 +141,7 @@ def test_a_loss_that_is_no_scalar_is_rejected(tmp_path: Path) -> None:
         ) -> torch.Tensor:
             return super().step(inputs, labels, references, draws)[None]
 
-    plan = Batched(load_plan(tmp_path / PLAN_FILE, "cpu")._module, torch.device("cpu"))
+    plan = Batched(load_torchscript_plan(tmp_path / PLAN_FILE, "cpu")._module, torch.device("cpu"))
     with refused(InvalidInput, "method", "fedavg"):
         check_training(plan, a_model(bundle), [], bundle.manifest, four(bundle))
 

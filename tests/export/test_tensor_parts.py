@@ -23,7 +23,7 @@ from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.plan_builder import compile_plan, save_plan
 from moonfed.export.scoring import Predictor
 from moonfed.export.tensor_parts import TensorParts, freeze_modules, read_parts
-from moonfed.plan.interface import TorchScriptPlan, load_plan
+from moonfed.plan.interface import TorchScriptPlan, load_torchscript_plan
 from moonfed.plan.tensors import read_tensors
 from moonfed.release.simplify import simplify
 from tests.export.conftest import FEATURES, IMAGE, SMALL_IMAGE, batches, hyperparameters, new_resnet
@@ -43,7 +43,7 @@ def loaded(network: Network, parts: TensorParts, path: Path, method: str = "feda
     chosen = METHODS[method]()
     names = [*hyperparameters(), *chosen.hyperparameters()]
     save_plan(path, compile_plan(copy.deepcopy(network), chosen, names, parts=parts, model="m"))
-    return load_plan(path, "cpu", frozen=of(network, parts.frozen))
+    return load_torchscript_plan(path, "cpu", frozen=of(network, parts.frozen))
 
 
 def settings(method: str) -> dict[str, float]:
@@ -239,7 +239,7 @@ def test_a_plan_needs_its_frozen_and_personal_tensors(tmp_path: Path) -> None:
     with pytest.raises(TrainingFailed, match="personal tensors are missing"):
         plan.begin_round(of(network, parts.shared), [], {}, settings("fedavg"))
     with pytest.raises(TrainingFailed, match="frozen tensors are missing"):
-        load_plan(tmp_path / "plan.pt", "cpu").begin_round([], [], {}, settings("fedavg"))
+        load_torchscript_plan(tmp_path / "plan.pt", "cpu").begin_round([], [], {}, settings("fedavg"))
 
 
 def test_the_plan_holds_no_values_of_frozen_tensors(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_ditto_trains_a_second_model_near_the_global_one(tmp_path: Path) -> None
     names = tuple(exchanged_tensors(network))
     chosen = METHODS["ditto"](mu=mu)
     save_plan(tmp_path / "plan.pt", compile_plan(network, chosen, [*hyperparameters(), "mu"], model="m"))
-    plan, steps = load_plan(tmp_path / "plan.pt", "cpu"), batches(SMALL_IMAGE, 5, 8)
+    plan, steps = load_torchscript_plan(tmp_path / "plan.pt", "cpu"), batches(SMALL_IMAGE, 5, 8)
     model = of(network, names)
     own = [tensor + 0.01 * torch.rand_like(tensor) for tensor in model]
     plan.begin_round(model, [], {"personal": own}, hyperparameters(mu=mu), len(steps))
@@ -292,7 +292,7 @@ def test_fedrep_trains_the_head_first_and_then_the_rest(precision: str, tmp_path
     parts = read_parts(network, "", "head")
     names = [*hyperparameters(), "personal_share"]
     save_plan(tmp_path / "plan.pt", compile_plan(network, METHODS["fedavg"](), names, parts=parts, model="m"))
-    plan, steps = load_plan(tmp_path / "plan.pt", "cpu", precision=precision), batches(IMAGE, 4, 8)
+    plan, steps = load_torchscript_plan(tmp_path / "plan.pt", "cpu", precision=precision), batches(IMAGE, 4, 8)
     model, own = of(network, parts.shared), of(network, parts.personal)
     plan.begin_round(model, [], {"personal": own}, hyperparameters(personal_share=0.5), len(steps))
     states = []
@@ -335,7 +335,9 @@ def test_lora_trains_changes_that_graphs_merge(tmp_path: Path) -> None:
     model = [
         tensor + 0.1 * torch.randn_like(tensor) for tensor in read_tensors(tmp_path / WEIGHTS_FILE, manifest.tensors)
     ]
-    plan = load_plan(tmp_path / PLAN_FILE, "cpu", frozen=read_tensors(tmp_path / "frozen.safetensors", manifest.frozen))
+    plan = load_torchscript_plan(
+        tmp_path / PLAN_FILE, "cpu", frozen=read_tensors(tmp_path / "frozen.safetensors", manifest.frozen)
+    )
     plan.begin_round(model, [], {}, manifest.training.hyperparameters)
     inputs = torch.randn(8, *FEATURES.shape)
     vector = torch.cat([tensor.flatten() for tensor in model]).numpy()

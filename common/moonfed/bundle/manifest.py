@@ -35,6 +35,7 @@ _OPERATOR = re.compile(r"\w{1,100}::\w{1,100}", re.ASCII)
 MANIFEST_FILE = "manifest.json"
 MANIFEST_BYTES = 16 << 20  # at most
 PLAN_FILE = "plan.pt"
+GRAPH_PLAN_FILE = "plan.json"  # the same steps as graphs of operators
 GRAPH_FILE = "model.onnx"
 WEIGHTS_FILE = "initial.safetensors"
 FROZEN_FILE = "frozen.safetensors"  # the values of frozen tensors, if there are any

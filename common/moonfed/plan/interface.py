@@ -1,26 +1,57 @@
-"""The plan interface, torchscript/4: the calls that a device makes to a compiled plan (docs/plan-interface.md).
+"""The plan interface, torchscript/4 and graph/1: plans that are loaded for a device (docs/plan-interface.md).
 
-`Plan` is free of TorchScript's own types, so that other compiled formats can implement it.
-Legend: B samples, D width of a representation, k previous models, R random draws per sample, K sums of a task.
+A plan is a TorchScript module, or graphs as data (`moonfed.plan.graph`); its file's name tells which.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
-from moonfed.errors import InvalidInput, MoonfedError, TrainingFailed
+from moonfed.bundle.manifest import GRAPH_PLAN_FILE
+from moonfed.errors import MoonfedError, TrainingFailed
+from moonfed.plan.graph.plan import load_graph_plan
 from moonfed.plan.inspection.archive import read_plan
 from moonfed.plan.inspection.operators import load_module
 from moonfed.plan.inspection.torch_registry import require_operators
+from moonfed.plan.protocol import (
+    CHANNELS_LAST,
+    CONTIGUOUS,
+    LOSS_SCALE,
+    MEMORY_FORMATS,
+    PRECISIONS,
+    Plan,
+    Tensors,
+    default_memory_format,
+    failures_of,
+    lower_precision,
+    reason,
+    require_loadable,
+    unallocated,
+)
 
+__all__ = [
+    "CHANNELS_LAST",
+    "CONTIGUOUS",
+    "LOSS_SCALE",
+    "MEMORY_FORMATS",
+    "METHODS",
+    "PRECISIONS",
+    "Plan",
+    "Tensors",
+    "TorchScriptPlan",
+    "allocate",
+    "default_memory_format",
+    "load_plan",
+    "load_torchscript_plan",
+    "quiet_torchscript",
+]
 METHODS = (
     "begin_round",
     "draws_per_sample",
@@ -40,86 +71,8 @@ METHODS = (
     "learn",
     "load_frozen",
 )
-PRECISIONS = ("float32", "bfloat16", "float16")
-CONTIGUOUS, CHANNELS_LAST = MEMORY_FORMATS = ("contiguous", "channels-last")
-WIDE = 64  # output channels of a convolution
-# Lower than torch.amp.GradScaler's 2**16, which costs its first steps: the scale is reset in every round.
-LOSS_SCALE = 2.0**12
-Tensors = Sequence[torch.Tensor]
 _UNKNOWN = re.compile(r"Unknown builtin op: (\w+::\w+)")
-_RAISED = re.compile(r"[\w.]+(?:Error|Exception): (.+)")  # TorchScript's last line for an exception
 _DEPRECATED = r"`torch\.jit\.\w+` is deprecated\. Please switch to (`torch\.compile` or )?`torch\.export`\."
-
-
-class Plan(Protocol):
-    """A compiled model and learning method, ready to train on one device."""
-
-    def begin_round(
-        self,
-        model: Tensors,
-        previous_models: Sequence[Tensors],
-        received: Mapping[str, Tensors],
-        hyperparameters: Mapping[str, float],
-        steps: int = 1,
-    ) -> None:
-        """Start from the global model; momentum is zero. Tensors are in the manifest's order.
-
-        `previous_models`: this device's previous local models, newest first; those beyond the method's k are ignored.
-        `received`: the manifest's `downlink` and `device_state` by role; one that is absent counts as zeros, except
-        `personal`, which is needed.
-        `steps`: that the round is to take, which the learning rate may depend on.
-        """
-
-    def draws_per_sample(self) -> int:
-        """Return R, the random numbers that augmenting one sample takes; 0 without augmentation."""
-
-    def reference_count(self) -> int:
-        """Return how many frozen results per sample `references` keeps: 0, if there is nothing to keep.
-
-        They are representations, 1 + previous models, or the outputs of frozen first layers.
-        """
-
-    def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
-        """Return the references of augmented inputs, from their frozen representations, [B, …].
-
-        `draws` [B, R], uniform in [0, 1): the same draws augment a sample in the same way, always.
-        """
-
-    def step(
-        self, inputs: torch.Tensor, targets: torch.Tensor, references: torch.Tensor, draws: torch.Tensor
-    ) -> torch.Tensor:
-        """Take one optimiser step on a batch; return the loss before it, a detached scalar on the device.
-
-        `references`: of these inputs and draws; if it is empty, the step computes what it needs.
-        """
-
-    def wants_survey(self, trained: bool) -> bool:
-        """Return whether `survey` is to see all samples once before the first step (False) or after the last (True)."""
-
-    def survey(self, inputs: torch.Tensor, targets: torch.Tensor, steps: int) -> None:
-        """Observe a batch in eval mode, without augmentation, for the results of `end_round` or `metrics`.
-
-        `steps`: the number of steps that the round has taken so far. The device counts them, because a step that a CUDA
-        graph replays does not pass through the script.
-        """
-
-    def end_round(self, steps: int) -> dict[str, list[torch.Tensor]]:
-        """Return the round's results by role: `model` and the manifest's `uplink` and `device_state`.
-
-        `steps`: the number of steps that the round took.
-        """
-
-    def metrics(self) -> dict[str, float]:
-        """Return the method's measurements in this round, by name."""
-
-    def evaluate(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Return the task's sums [K] over a batch; the first is that of the loss."""
-
-    def metric(self, sums: torch.Tensor, samples: int) -> float:
-        """Return the task's metric from the sums [K] of all batches together, and their number of samples."""
-
-    def predict(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return what the bundle's ONNX graph returns, such as class probabilities [B, C]."""
 
 
 class TorchScriptPlan:
@@ -133,8 +86,7 @@ class TorchScriptPlan:
 
     def __init__(self, module: torch.jit.ScriptModule, device: torch.device, precision: str = "float32") -> None:
         """`precision`: of `step` and `references`; everything else is in float32."""
-        self._module, self._device = module, device
-        self._lower = None if precision == "float32" else getattr(torch, precision)
+        self._module, self._device, self._precision = module, device, precision
 
     def begin_round(
         self,
@@ -164,7 +116,7 @@ class TorchScriptPlan:
 
     def references(self, inputs: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         """See `Plan`."""
-        with _executing("compute references"), self._autocast():
+        with _executing("compute references"), lower_precision(self._device, self._precision):
             result: torch.Tensor = self._module.references(inputs.to(self._device), draws.to(self._device))
         return result
 
@@ -175,19 +127,13 @@ class TorchScriptPlan:
         device = self._device
         batch = [tensor.to(device) for tensor in (inputs, targets, references, draws)]
         with _executing("take a step"):
-            if self._lower is None:
+            if self._precision == "float32":
                 loss: torch.Tensor = self._module.step(*batch)
             else:
-                with self._autocast():
+                with lower_precision(self._device, self._precision):
                     found = self._module.outputs(*batch)
                 loss = self._module.learn(*found)
         return loss
-
-    def _autocast(self) -> AbstractContextManager[object]:
-        if self._lower is None:
-            return nullcontext()
-        # No cache of lowered weights: a step uses each of them once, and a CUDA graph must not refer to a cached one.
-        return torch.autocast(self._device.type, self._lower, cache_enabled=False)
 
     def wants_survey(self, trained: bool) -> bool:
         """See `Plan`."""
@@ -227,15 +173,6 @@ class TorchScriptPlan:
         return result
 
 
-def default_memory_format(device: str, precision: str, shapes: Iterable[Sequence[int]]) -> str:
-    """Return the fastest memory format for tensors of these shapes on a device in a precision.
-
-    Measured: see "On CUDA" in docs/benchmarks.md. There, only wide convolutions gain from channels-last in float32.
-    """
-    narrow = all(len(shape) != 4 or shape[0] < WIDE for shape in shapes)
-    return CONTIGUOUS if device.startswith("cuda") and precision == "float32" and narrow else CHANNELS_LAST
-
-
 def load_plan(
     path: Path,
     device: str,
@@ -243,7 +180,7 @@ def load_plan(
     precision: str = "float32",
     memory_format: str | None = None,
     frozen: Tensors | None = None,
-) -> TorchScriptPlan:
+) -> Plan:
     """Inspect a plan, load it onto `cpu` or `cuda`, allocate its tensors, and copy the frozen ones in.
 
     Raises UnsafePlan, before any code of the plan runs, if the inspection rejects it, VersionMismatch if this torch
@@ -252,16 +189,22 @@ def load_plan(
     `default_memory_format`. InvalidInput for another one. `frozen`: the frozen tensors in the manifest's
     order, without which a plan that has any begins no round.
     """
-    chosen = memory_format or CONTIGUOUS
-    for name, value, allowed in (("precision", precision, PRECISIONS), ("memory_format", chosen, MEMORY_FORMATS)):
-        if value not in allowed:
-            raise InvalidInput(field=name, value=value, allowed=f"one of {', '.join(allowed)}")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise TrainingFailed(
-            f"the plan {path} cannot be loaded on {device!r}: torch finds no CUDA device here",
-            field="device",
-            value=device,
-        )
+    require_loadable(path, device, precision, memory_format)
+    if path.name == GRAPH_PLAN_FILE:
+        return load_graph_plan(path, device, precision=precision, memory_format=memory_format, frozen=frozen)
+    return load_torchscript_plan(path, device, precision=precision, memory_format=memory_format, frozen=frozen)
+
+
+def load_torchscript_plan(
+    path: Path,
+    device: str,
+    *,
+    precision: str = "float32",
+    memory_format: str | None = None,
+    frozen: Tensors | None = None,
+) -> TorchScriptPlan:
+    """Load a plan that is a TorchScript archive; see `load_plan`."""
+    require_loadable(path, device, precision, memory_format)
     try:
         with quiet_torchscript():
             module = load_module(read_plan(path), device)
@@ -269,7 +212,7 @@ def load_plan(
         raise
     except Exception as error:  # torch has several kinds for a damaged or missing archive or device
         require_operators(_UNKNOWN.findall(str(error)))
-        raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: {_reason(error)}") from error
+        raise TrainingFailed(f"the plan {path} cannot be loaded on {device!r}: {reason(error)}") from error
     missing = [method for method in METHODS if not hasattr(module, method)]
     if missing:
         raise TrainingFailed(
@@ -281,9 +224,7 @@ def load_plan(
     try:
         allocate(module, memory_format or default_memory_format(device, precision, shapes))
     except RuntimeError as error:  # its tensors, of which the archive has a single element each, may have any size
-        raise TrainingFailed(
-            f"the tensors of the plan {path} cannot be allocated: {_reason(error)}", field="tensors"
-        ) from error
+        raise unallocated(path, error) from error
     if precision == "float16":
         module.scale_losses(LOSS_SCALE)
     if frozen is not None:
@@ -320,15 +261,5 @@ def _executing(action: str) -> Iterator[None]:
     The optimiser rewrites a script after its first calls, which changes rounding: the same round would differ in a
     process that has just started. It would be no faster, either.
     """
-    try:
-        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
-            yield
-    except Exception as error:  # torch has several kinds, one of them for a message that is not UTF-8
-        raise TrainingFailed(f"the plan could not {action}: {_reason(error)}") from error
-
-
-def _reason(error: BaseException) -> str:
-    """Extract the error's sentence from pages of TorchScript's source and advice."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [found[1] for line in lines if (found := _RAISED.match(line))]
-    return (raised[-1:] or lines[:1] or [type(error).__name__])[0]
+    with failures_of(action), torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+        yield

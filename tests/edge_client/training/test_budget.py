@@ -17,7 +17,7 @@ from moonfed.edge_client.training.budget import Budget
 from moonfed.edge_client.training.local_training import Progress, Samples, train_round
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.export.methods import METHODS
-from moonfed.plan.interface import TorchScriptPlan, load_plan
+from moonfed.plan.interface import TorchScriptPlan, load_torchscript_plan
 from tests.edge_client.conftest import Bundle, new_bundle
 from tests.support.clock import Clock
 from tests.support.in_process_training import InProcessTraining
@@ -147,7 +147,7 @@ def fedprox(tmp_path: Path) -> tuple[Bundle, TorchScriptPlan, list[torch.Tensor]
     (tmp_path / "plan.pt").write_bytes(found.plan)
     vector = np.array(open_model(tmp_path / "initial.safetensors", found.manifest.tensors))
     model = [torch.from_numpy(values) for values in split(vector, found.manifest.tensors).values()]
-    return found, load_plan(tmp_path / "plan.pt", "cpu"), model
+    return found, load_torchscript_plan(tmp_path / "plan.pt", "cpu"), model
 
 
 def test_partial_work_is_less_exact(fedprox: tuple[Bundle, TorchScriptPlan, list[torch.Tensor]]) -> None:

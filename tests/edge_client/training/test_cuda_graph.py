@@ -30,7 +30,7 @@ from moonfed.export.methods import METHODS
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.plan_builder import compile_plan, save_plan
 from moonfed.export.preprocessing import build_preprocessing
-from moonfed.plan.interface import TorchScriptPlan, load_plan
+from moonfed.plan.interface import TorchScriptPlan, load_torchscript_plan
 from tests.support.recording import RecordingPlan, numbered, settings, train
 
 CPU = torch.device("cpu")
@@ -182,7 +182,7 @@ def new_plan(tmp_path: Path) -> Maker:
         )
         save_plan(tmp_path / "plan.pt", compile_plan(network, METHODS["moon"](), HYPERPARAMETERS, model="tested"))
         model = [tensor.detach().clone() for tensor in exchanged_tensors(network).values()]
-        return load_plan(tmp_path / "plan.pt", device), model
+        return load_torchscript_plan(tmp_path / "plan.pt", device), model
 
     return make
 

@@ -22,7 +22,7 @@ from moonfed.edge_client.training.local_training import (
 )
 from moonfed.edge_client.training.rng import epoch_batches, sample_draws
 from moonfed.errors import InvalidInput
-from moonfed.plan.interface import TorchScriptPlan, load_plan
+from moonfed.plan.interface import TorchScriptPlan, load_torchscript_plan
 from moonfed.sandbox.ipc import Stopped
 from tests.edge_client.conftest import CLASSES, Bundle
 from tests.support.recording import RecordingPlan, numbered, settings, train
@@ -207,7 +207,7 @@ def test_no_samples_are_rejected() -> None:
 @pytest.fixture
 def plan(bundle: Bundle, tmp_path: Path) -> TorchScriptPlan:
     (tmp_path / "plan.pt").write_bytes(bundle.plan)
-    return load_plan(tmp_path / "plan.pt", "cpu")
+    return load_torchscript_plan(tmp_path / "plan.pt", "cpu")
 
 
 @pytest.fixture

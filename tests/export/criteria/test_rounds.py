@@ -20,7 +20,7 @@ from moonfed.export.models.sequences import EachStep, LastKnown, TokenStates
 from moonfed.export.network import DenseNetwork, Network
 from moonfed.export.preprocessing import build_preprocessing
 from moonfed.export.self_checks import check_targets, random_samples
-from moonfed.plan.interface import load_plan
+from moonfed.plan.interface import load_torchscript_plan
 from moonfed.tasks import TASKS
 from tests.export.conftest import hyperparameters
 from tests.support.compiled import cached_plan
@@ -153,7 +153,7 @@ def test_a_round_equals_an_eager_one(task: str, method: str, tmp_path: Path) -> 
     ]
     received = {"variate": variates[0], "device_variate": variates[1]} if method == "scaffold" else {}
     found = run_round(
-        load_plan(tmp_path / "plan.pt", "cpu"), model, steps, settings, previous=previous, received=received
+        load_torchscript_plan(tmp_path / "plan.pt", "cpu"), model, steps, settings, previous=previous, received=received
     )
 
     def loss(local: Network, inputs: torch.Tensor, z: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

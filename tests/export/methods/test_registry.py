@@ -17,7 +17,7 @@ from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import ExchangeShapes, Method
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
 from moonfed.export.plan_builder import compile_plan, plan_bytes
-from moonfed.plan.interface import load_plan
+from moonfed.plan.interface import load_torchscript_plan
 from moonfed.registry import find_problem
 from tests.export.conftest import IMAGE, SMALL_IMAGE, NewPlan, batches, hyperparameters
 from tests.support.eager_reference import cross_entropy, descend, network_with, weights_of
@@ -119,7 +119,7 @@ def test_a_plan_remembers_nothing_of_the_device_that_it_trained_before(
     values = hyperparameters(**method.hyperparameters())
     values |= {"measure_inexactness": 1.0} if "measure_inexactness" in values else {}
     used = new_plan(network, name)
-    fresh = load_plan(tmp_path / "plan.pt", "cpu")
+    fresh = load_torchscript_plan(tmp_path / "plan.pt", "cpu")
     models = other_models(network, 1 + method.previous_models)
     run_round(used, models[0], batches(SMALL_IMAGE, 3, 20, seed=1), values, previous=models[1:], received=received)
     own = first_state(method, network)

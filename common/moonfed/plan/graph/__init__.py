@@ -1,0 +1,1 @@
+"""Plans whose steps are graphs of operators, as data: graph/1."""
