@@ -22,7 +22,7 @@ from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import Selection
 from moonfed.server_rules import DEFAULT_RULE, MEAN
 from moonfed.validate import require, require_line, require_whole
-from moonfed.version import PLAN_INTERFACE
+from moonfed.version import GRAPH_PLAN_INTERFACE, PLAN_INTERFACE
 
 if TYPE_CHECKING:
     from moonfed.data.table_spec import TableSpec
@@ -141,6 +141,12 @@ def required_files(*, frozen: Sequence[object], personal: Sequence[object]) -> t
     return (*FILES, *([FROZEN_FILE] if frozen else []), *([PERSONAL_FILE] if personal else []))
 
 
+def plan_files(manifest: Manifest) -> dict[str, str]:
+    """Return the names of the files that hold the plan, by its interface."""
+    graphs = {GRAPH_PLAN_INTERFACE: GRAPH_PLAN_FILE} if GRAPH_PLAN_FILE in manifest.files else {}
+    return {manifest.plan.interface: PLAN_FILE, **graphs}
+
+
 def graph_name(name: str) -> str:
     """Return the name in the ONNX graph of a tensor, which may be one of a personal model."""
     return name.removeprefix(PERSONAL_MODEL)
@@ -182,6 +188,7 @@ class PlanSpec:
     optimiser: str = SGD  # its settings are hyperparameters
     step_schedule: str = CONSTANT  # of the learning rate over a round's steps; the plan implements it
     operators: tuple[str, ...] = ()  # torch's that it calls, without overloads: `aten::add`; empty: an older bundle
+    untraceable: str = ""  # why the bundle has no graph plan, as a clause; empty: it has one, or is an older bundle
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -195,6 +202,8 @@ class PlanSpec:
         is_name = bool(_NAME.fullmatch(self.optimiser))
         require(is_name, "plan.optimiser", self.optimiser[:100], "a name such as adam")
         require_line("plan.step_schedule", self.step_schedule)
+        if self.untraceable:
+            require_line("plan.untraceable", self.untraceable)
         for name in self.operators:
             require(bool(_OPERATOR.fullmatch(name)), "plan.operators", name[:100], "names such as aten::add")
 
@@ -310,7 +319,8 @@ class Manifest:
             require(good, f"schedule of {key!r}", points, "(round, finite value) in order of the rounds, each once")
             require(key in self.training.hyperparameters, "name of a schedule", key, "a hyperparameter's")
         files = sorted(required_files(frozen=self.frozen, personal=self.personal))
-        require(sorted(self.files) == files, "files", sorted(self.files), str(files))
+        found = sorted(set(self.files) - {GRAPH_PLAN_FILE})
+        require(found == files, "files", sorted(self.files), f"{files}, and {GRAPH_PLAN_FILE!r} if there are graphs")
 
     def training_at(self, round_: int) -> TrainingSpec:
         """Return the training of a round, counted from 1, with its scheduled hyperparameters."""

@@ -357,7 +357,8 @@ class TrainingPlan(torch.nn.Module):
         """Return the method's metrics."""
         found: dict[str, float] = {}
         for name, value in self.measured().items():
-            found[name] = float(value)
+            if bool(torch.isfinite(value)):
+                found[name] = float(value)
         return found
 
     def measured(self) -> dict[str, torch.Tensor]:

@@ -19,8 +19,8 @@ from typing import Any, NoReturn, TypeVar
 
 from moonfed.errors import InvalidInput, ResourceExhausted, UnsafePlan, shown
 from moonfed.files import read_regular
+from moonfed.version import GRAPH_PLAN_INTERFACE
 
-FORMAT = "graph/1"
 MAXIMUM_BYTES = 64 << 20
 MAXIMUM_DEPTH = 12  # of lists and objects within each other; a list of a node's list of values has 8
 MAXIMUM_OPENED = 1_000_000  # lists and objects
@@ -214,8 +214,8 @@ def read_container(content: bytes) -> Container:
     found = _fields(
         _parsed(content), "container", ("format", "tensors", "roles", "hyperparameters", "draws", "graphs", "rounds")
     )
-    if found["format"] != FORMAT:
-        fail("format", found["format"], repr(FORMAT))
+    if found["format"] != GRAPH_PLAN_INTERFACE:
+        fail("format", found["format"], repr(GRAPH_PLAN_INTERFACE))
     tensors = _list(found["tensors"], "tensors", MAXIMUM_TENSORS, _tensor)
     if (allocated := sum(tensor.extent for tensor in tensors)) > MAXIMUM_ALLOCATED:
         fail("bytes of tensors", allocated, f"at most {MAXIMUM_ALLOCATED}")

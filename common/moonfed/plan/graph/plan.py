@@ -197,7 +197,7 @@ class GraphPlan:
         """See `Plan`."""
         with failures_of("report its metrics"):
             found = {name: float(value) for name, (value,) in self._run("metrics", {}).items()}
-        return {name: value for name, value in found.items() if not math.isnan(value)}
+        return {name: value for name, value in found.items() if math.isfinite(value)}
 
     def evaluate(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """See `Plan`."""

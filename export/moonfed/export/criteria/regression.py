@@ -3,7 +3,6 @@
 Legend: B samples, H steps of a forecast, T values.
 """
 
-import math
 from typing import Final
 
 import torch

@@ -17,8 +17,8 @@ from moonfed.export.graph.tracer import Traced, Untraceable, unique_tensors
 from moonfed.export.network import exchanged_tensors
 from moonfed.export.training_plan import TrainingPlan
 from moonfed.plan.interface import MEMORY_FORMATS
+from moonfed.version import GRAPH_PLAN_INTERFACE
 
-FORMAT = "graph/1"
 Json = Any
 _SCALARS: Mapping[Any, str] = {
     operator.add: "add",
@@ -50,10 +50,12 @@ def container(plan: TrainingPlan, arguments: Arguments, rounds: Sequence[Round])
         for method, traced in each.graphs.items():
             text = _compact(_Graph(traced, tensors).described())
             places[method] = graphs.setdefault(text, len(graphs))
-        formats = MEMORY_FORMATS if len({one.start.memory_format for one in rounds}) == 1 else (each.start.memory_format,)
+        formats = (
+            MEMORY_FORMATS if len({one.start.memory_format for one in rounds}) == 1 else (each.start.memory_format,)
+        )
         described += [{"memory_format": layout, **_round(each, places)} for layout in formats]
     head = {
-        "format": FORMAT,
+        "format": GRAPH_PLAN_INTERFACE,
         "tensors": tensors.described(),
         "roles": {role: [list(shape) for shape in shapes] for role, shapes in arguments.roles.items()},
         "hyperparameters": sorted(arguments.hyperparameters),
@@ -179,7 +181,9 @@ class _Graph:
         else:
             raise Untraceable(f"it needs {target}")
 
-    def _emit(self, node: torch.fx.Node | None, name: str, args: Iterable[Any], kwargs: Mapping[str, Any], results: int) -> list[int]:
+    def _emit(
+        self, node: torch.fx.Node | None, name: str, args: Iterable[Any], kwargs: Mapping[str, Any], results: int
+    ) -> list[int]:
         self._nodes.append(
             {
                 "op": name,
@@ -222,7 +226,12 @@ class _Graph:
 def _needed(traced: Traced) -> list[torch.fx.Node]:
     """Return the nodes that have an effect, or lead to one."""
     nodes = list(traced.graph.nodes)[:-1]
-    wanted = {each.name for values in (*traced.outputs.values(), traced.kept.values()) for each in values if isinstance(each, torch.fx.Node)}
+    wanted = {
+        each.name
+        for values in (*traced.outputs.values(), traced.kept.values())
+        for each in values
+        if isinstance(each, torch.fx.Node)
+    }
     found = []
     for node in reversed(nodes):
         if node.name in wanted or _acts(node):

@@ -77,7 +77,9 @@ def starts_of(plan: TrainingPlan, arguments: Arguments) -> list[Start]:
     needed = {role for role in arguments.roles if role == PERSONAL}
     optional = sorted(set(arguments.roles) - needed)
     received = [
-        tuple(sorted({*chosen, *needed})) for count in range(len(optional) + 1) for chosen in combinations(optional, count)
+        tuple(sorted({*chosen, *needed}))
+        for count in range(len(optional) + 1)
+        for chosen in combinations(optional, count)
     ]
     ways = product(formats, range(plan.most_previous + 1), received)
     starts = [Start(memory_format=layout, previous=previous, roles=roles) for layout, previous, roles in ways]

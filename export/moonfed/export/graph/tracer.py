@@ -157,7 +157,9 @@ class Tracer:
             self._kept[path] = value
 
     def _copied(self, tensor: torch.Tensor, memory_format: str) -> torch.Tensor:
-        layout = torch.channels_last if memory_format == CHANNELS_LAST and tensor.dim() == 4 else torch.contiguous_format
+        layout = (
+            torch.channels_last if memory_format == CHANNELS_LAST and tensor.dim() == 4 else torch.contiguous_format
+        )
         with self.mode:
             fake = torch.empty(tensor.shape, dtype=tensor.dtype).contiguous(memory_format=layout)
             return fake.requires_grad_(tensor.requires_grad)
@@ -187,7 +189,9 @@ def unique_tensors(plan: torch.nn.Module) -> list[torch.Tensor]:
 
 def stored(plan: torch.nn.Module) -> Stored:
     """Return all tensors and symbols that the plan's attributes hold, by path."""
-    return {path: leaf for path, leaf in _attributes(plan) if isinstance(leaf, torch.Tensor | torch.SymInt | torch.SymFloat)}
+    return {
+        path: leaf for path, leaf in _attributes(plan) if isinstance(leaf, torch.Tensor | torch.SymInt | torch.SymFloat)
+    }
 
 
 def plain(plan: torch.nn.Module) -> dict[str, Any]:

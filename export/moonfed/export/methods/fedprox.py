@@ -99,7 +99,7 @@ class Proximal(Objective):
             after = squared_norm([total + weight * away for total, away in zip(self.sums_after, aways)])  # noqa: B905
             before = squared_norm(self.sums_before)
             measured = (self.samples > 0) & (before > 0)
-            found["inexactness"] = torch.where(measured, torch.sqrt(after / before), math.nan)
+            found["inexactness"] = torch.where(measured, torch.sqrt(after / before), math.inf)
         return found
 
 
