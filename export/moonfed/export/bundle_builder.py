@@ -17,6 +17,7 @@ from moonfed.bundle.manifest import (
     CONSTANT,
     FROZEN_FILE,
     GRAPH_FILE,
+    GRAPH_PLAN_FILE,
     MANIFEST_FILE,
     MODEL,
     PERSONAL,
@@ -37,6 +38,9 @@ from moonfed.export.binding import bind
 from moonfed.export.bundle_recipe import BundleRecipe, MethodSettings, read_settings
 from moonfed.export.criteria.criterion import build_criterion
 from moonfed.export.frozen_prefix import prefix_width, split_prefix
+from moonfed.export.graph.build import graph_plan, require_equal
+from moonfed.export.graph.rounds import Arguments
+from moonfed.export.graph.tracer import Untraceable
 from moonfed.export.lora import add_lora, read_lora
 from moonfed.export.methods import METHODS
 from moonfed.export.methods.method import ExchangeShapes, Method
@@ -44,23 +48,28 @@ from moonfed.export.model_zoo import build_network, has_own_head
 from moonfed.export.network import Network, exchanged_tensors, tensor_specs
 from moonfed.export.onnx_graph import export_graph
 from moonfed.export.parity import BATCHES, BOUND, exceeds, largest_difference, predictions_of
-from moonfed.export.plan_builder import compile_plan, plan_bytes, require_allowed_operators
+from moonfed.export.plan_builder import build_plan, compile_plan, plan_bytes, require_allowed_operators
 from moonfed.export.schedule import read_schedules
 from moonfed.export.self_checks import (
     check_forward,
     check_samples,
+    check_targets,
     check_training,
     minimum_samples,
     require_classifier,
 )
 from moonfed.export.tensor_parts import TensorParts, read_parts
+from moonfed.export.training_plan import TrainingPlan
 from moonfed.export.weights.matching import load_pretrained
 from moonfed.export.written_state import require_exchanged_state
 from moonfed.formatting import count
 from moonfed.plan.inspection.older_torch import requirements
 from moonfed.plan.interface import Plan, load_plan
+from moonfed.printable import one_line
 from moonfed.registry import selection_of
 from moonfed.tasks import TASKS
+
+LONGEST_REASON = 300  # characters
 
 
 def _ignore(_: str) -> None:
@@ -115,16 +124,14 @@ def build_bundle(
         # The files: plan, graph and initial weights.
         on_step("compiling plan and graph")
         plan_path = Path(directory) / PLAN_FILE
-        scripted = compile_plan(
-            network,
-            settings.method,
-            settings.hyperparameters,
-            criterion=criterion,
-            optimiser=settings.optimiser,
-            augmentation=augmentation,
-            parts=parts,
-            model=recipe.model,
-        )
+        pieces = (network, settings.method, settings.hyperparameters)
+        others = {
+            "criterion": criterion,
+            "optimiser": settings.optimiser,
+            "augmentation": augmentation,
+            "parts": parts,
+        }
+        scripted = compile_plan(*pieces, **others, model=recipe.model)
         prefix, rest = split_prefix(network, () if criterion.compares_samples else parts.frozen)
         for part, code in ((rest, scripted.network), *([(prefix, scripted.prefix)] if prefix else [])):
             require_exchanged_state(code, part, exchanged_tensors(part), model=recipe.model)
@@ -139,17 +146,26 @@ def build_bundle(
             **_weights(network, division, Path(directory)),
         }
 
+        on_step("tracing the plan's graphs")
+        untraceable = _trace(build_plan(*pieces, **others), recipe, division, settings, files)
+
         # The manifest, which describes them.
         models = 2 if settings.method.trains_personal_model else 1
         activations = models * activation_bytes(network, torch.from_numpy(check_samples(recipe, MORE)))
         plan = _plan_spec(settings, files[PLAN_FILE], least, activations, width)
-        plan = replace(plan, frozen_width=prefix_width(network, prefix, check_samples(recipe, FEW)) if prefix else 0)
+        plan = replace(
+            plan,
+            frozen_width=prefix_width(network, prefix, check_samples(recipe, FEW)) if prefix else 0,
+            untraceable=untraceable,
+        )
         manifest = _manifest(recipe, settings, schedules, division, plan, files, pretrained)
 
         # The trial: train a few steps with the plan as devices load it, and compare the graph with it.
         on_step("training a few steps, and comparing graph and plan")
         frozen = [exchanged_tensors(network)[name].detach() for name in parts.frozen]
-        _check(load_plan(plan_path, "cpu", frozen=frozen), network, manifest, files, recipe)
+        manifest = _check(Path(directory), frozen, network, manifest, files, recipe)
+    if manifest.plan.untraceable:
+        on_step(f"without a graph plan: {manifest.plan.untraceable}")
     return Bundle(manifest, {**files, MANIFEST_FILE: manifest.to_bytes()})
 
 
@@ -344,13 +360,30 @@ def _plan_spec(settings: MethodSettings, plan: bytes, least: int, activations: i
     )
 
 
-def _check(plan: Plan, network: Network, manifest: Manifest, files: dict[str, bytes], recipe: BundleRecipe) -> None:
-    """Train a few steps, then compare graph and plan with the trained weights, which neither was built with."""
+def _check(
+    directory: Path,
+    frozen: Sequence[torch.Tensor],
+    network: Network,
+    manifest: Manifest,
+    files: dict[str, bytes],
+    recipe: BundleRecipe,
+) -> Manifest:
+    """Train a few steps, then compare the ONNX graph and the plan with the trained weights, which neither has.
+
+    The graph plan must train to the same bits; if it does not, the bundle loses it, and the returned manifest says why.
+    """
     tensors = {name: tensor.detach() for name, tensor in exchanged_tensors(network).items()}
     initial = [tensors[spec.name] for spec in manifest.tensors]
     personal = [tensors[graph_name(spec.name)] for spec in manifest.personal]
     samples = check_samples(recipe, max(4, manifest.plan.minimum_samples))
-    trained = check_training(plan, initial, personal, manifest, samples)
+
+    def trained_with(used: Plan) -> Mapping[str, Sequence[torch.Tensor]]:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(recipe.seed)  # of dropout
+            return check_training(used, initial, personal, manifest, samples)
+
+    plan = load_plan(directory / PLAN_FILE, "cpu", frozen=frozen)
+    trained = trained_with(plan)
     graph = bind(files[GRAPH_FILE], _vector(trained[MODEL]), manifest, personal=_vector(trained.get(PERSONAL, [])))
     difference = largest_difference(graph, predictions_of(plan), check_samples(recipe, max(BATCHES)))
     if exceeds(difference, BOUND):
@@ -362,6 +395,38 @@ def _check(plan: Plan, network: Network, manifest: Manifest, files: dict[str, by
                 f"{difference:.3g}; at most {BOUND:g} is allowed"
             ),
         )
+    if GRAPH_PLAN_FILE not in files:
+        return manifest
+    try:
+        (directory / GRAPH_PLAN_FILE).write_bytes(files[GRAPH_PLAN_FILE])
+        require_equal(lambda: trained_with(load_plan(directory / GRAPH_PLAN_FILE, "cpu", frozen=frozen)), trained)
+    except Untraceable as error:
+        del files[GRAPH_PLAN_FILE]
+        refs = {name: ref for name, ref in manifest.files.items() if name != GRAPH_PLAN_FILE}
+        return replace(
+            manifest, files=refs, plan=replace(manifest.plan, untraceable=one_line(str(error), LONGEST_REASON))
+        )
+    return manifest
+
+
+def _trace(
+    plan: TrainingPlan, recipe: BundleRecipe, division: _Division, settings: MethodSettings, files: dict[str, bytes]
+) -> str:
+    """Add the graph plan to the files; return why there is none, or nothing."""
+    samples, targets = torch.from_numpy(check_samples(recipe, 1)), check_targets(recipe.target, 1)
+    roles = {**settings.method.downlink(division.shapes), **division.device_state}
+    arguments = Arguments(
+        model=[spec.shape for spec in division.shared],
+        roles={role: [spec.shape for spec in specs] for role, specs in roles.items()},
+        hyperparameters=settings.hyperparameters,
+        sample=(samples.shape[1:], samples.dtype),
+        target=(targets.shape[1:], targets.dtype),
+    )
+    try:
+        files[GRAPH_PLAN_FILE] = graph_plan(plan, arguments)
+    except Untraceable as error:
+        return one_line(str(error), LONGEST_REASON)
+    return ""
 
 
 def _vector(tensors: Sequence[torch.Tensor]) -> Vector:

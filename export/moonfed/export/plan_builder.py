@@ -28,7 +28,7 @@ from moonfed.plan.inspection.operator_list import allowed_names
 from moonfed.plan.interface import quiet_torchscript
 
 
-def compile_plan(
+def build_plan(
     network: Network,
     method: Method,
     hyperparameter_names: Iterable[str],
@@ -37,15 +37,13 @@ def compile_plan(
     optimiser: Optimiser | None = None,
     augmentation: torch.nn.Module | None = None,
     parts: TensorParts | None = None,
-    model: str,
-) -> torch.jit.ScriptModule:
-    """Compile a plan to TorchScript, without weights; the network is not modified.
+) -> TrainingPlan:
+    """Build a plan in eager PyTorch; the network is not modified.
 
     `criterion`: by default cross-entropy. `optimiser`: by default SGD. `augmentation`: raw samples to raw samples, like
-    `NoAugmentation`. `parts`: of the network's tensors; by default, all are shared. `model`: its name for error
-    messages. Raises InvalidInput if TorchScript cannot compile the network or the objective.
+    `NoAugmentation`. `parts`: of the network's tensors; by default, all are shared.
     """
-    plan = TrainingPlan(
+    return TrainingPlan(
         check_layers(network),
         criterion or cross_entropy(),
         method,
@@ -54,6 +52,17 @@ def compile_plan(
         augmentation or NoAugmentation(),
         parts,
     )
+
+
+def compile_plan(
+    network: Network, method: Method, hyperparameter_names: Iterable[str], *, model: str, **parts: Any
+) -> torch.jit.ScriptModule:
+    """Compile a plan to TorchScript, without weights; the network is not modified.
+
+    `parts`: the optional arguments of `build_plan`. `model`: its name for error messages. Raises InvalidInput if
+    TorchScript cannot compile the network or the objective.
+    """
+    plan = build_plan(network, method, hyperparameter_names, **parts)
     _drop_weights(plan)
     try:
         with quiet_torchscript():

@@ -1,0 +1,39 @@
+"""Building a plan's graphs beside its TorchScript, and comparing both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from moonfed.export.graph.container import container
+from moonfed.export.graph.rounds import Arguments, starts_of, trace_rounds
+from moonfed.export.graph.tracer import Untraceable
+from moonfed.export.training_plan import TrainingPlan
+
+BATCH, OTHER_BATCH = 57, 3  # samples; no size in a network should equal the first
+
+
+def graph_plan(plan: TrainingPlan, arguments: Arguments) -> bytes:
+    """Trace a plan to its container; Untraceable if a graph cannot express it."""
+    starts = starts_of(plan, arguments)
+    found = container(plan, arguments, trace_rounds(plan, arguments, starts, BATCH))
+    first, second = (
+        container(plan, arguments, trace_rounds(plan, arguments, starts[-1:], batch)) for batch in (BATCH, OTHER_BATCH)
+    )
+    if first != second:
+        raise Untraceable("its steps depend on the size of the batch")
+    return found
+
+
+def require_equal(
+    run: Callable[[], Mapping[str, Sequence[torch.Tensor]]], expected: Mapping[str, Sequence[torch.Tensor]]
+) -> None:
+    """Raise Untraceable unless the graphs' results, by role, equal TorchScript's in every bit."""
+    try:
+        results = run()
+    except Exception as error:  # torch has many kinds
+        raise Untraceable(f"its graphs fail: {error}") from error
+    for role, tensors in expected.items():
+        if not all(torch.equal(left, right) for left, right in zip(tensors, results[role], strict=True)):
+            raise Untraceable(f"its graphs' {role!r} differs from TorchScript's after the steps of the checks")
