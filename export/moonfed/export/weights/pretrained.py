@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
@@ -62,6 +63,7 @@ class PretrainedWeights:
     url: str = ""
     normalisation: Normalisation | None = None  # None: not stated
     resizing: Resizing = Resizing()
+    tokenizer: Path | None = None  # the tokenizer.json that belongs to them
     renames: Mapping[str, str] = field(default_factory=dict)  # prefixes of names, and what replaces them
     whole: bool = False  # whether a part of the tensors is of no use
     keep_head: bool = False  # whether the source's last layers are loaded, too

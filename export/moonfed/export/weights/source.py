@@ -26,6 +26,7 @@ from moonfed.export.coordinator_client import CoordinatorClient, global_model
 from moonfed.export.torchvision_import import import_timm, import_torchvision
 from moonfed.export.weights.pretrained import Normalisation, PretrainedWeights, Resizing, float_tensors
 from moonfed.export.weights.state_dict_task import FILE
+from moonfed.export.weights.tokenizer import TOKENIZER_FILE
 from moonfed.files import require_file
 from moonfed.sandbox.messages import encode
 from moonfed.sandbox.plan_process import SECONDS, plan_process
@@ -305,7 +306,15 @@ def _hugging_face(directory: Path) -> PretrainedWeights:
         licence=_stated_licence(directory / "README.md"),
         normalisation=_stated_normalisation(preprocessor),
         resizing=_stated_resizing(preprocessor),
+        tokenizer=tokenizer_file(f"hf:{directory}"),
     )
+
+
+def tokenizer_file(source: str) -> Path | None:
+    """Return the tokenizer.json of a directory of Hugging Face; None of other sources, or if it has none."""
+    kind, _, directory = source.partition(":")
+    path = Path(directory, TOKENIZER_FILE)
+    return path if kind == "hf" and path.is_file() else None
 
 
 def _stated_licence(readme: Path) -> str:
