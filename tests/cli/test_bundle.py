@@ -172,6 +172,13 @@ def test_a_wrong_vocabulary_is_named(content: str, message: str, tmp_path: Path)
         read_input("tokens:4", str(tmp_path / "v"))
 
 
+def test_the_vocabulary_comes_from_the_weights_directory(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "Unigram"}}')
+    words = ("bundle", "--task", "next-token", "--input", "tokens:4", "--model", "gru", "--weights", f"hf:{tmp_path}")
+    with refused(InvalidInput, "vocabulary", tmp_path / "tokenizer.json"):
+        CliRunner().invoke(app, [*words, "--output", str(tmp_path / "b")], catch_exceptions=False)
+
+
 @pytest.mark.parametrize("content", ["[PAD]\r\na\r\n b\r\n", '["[PAD]", "a", " b"]'])
 def test_a_vocabulary_is_lines_or_a_list(content: str, tmp_path: Path) -> None:
     (tmp_path / "v").write_text(content, newline="")

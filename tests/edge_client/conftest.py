@@ -330,7 +330,7 @@ def stored(tmp_path: Path) -> StoredRound:
     refs = {role: ref_of_bytes(content) for role, content in contents.items()}
     kept = {"device_variate": refs.pop("device_variate")}
     update = Update(manifest=TASK, seed=7, assignment=TASK, blobs=refs, kept=kept, samples=3, steps=2,
-                    metrics={"loss": 1.5})  # fmt: skip
+                    metrics={"loss": 1.5}, personal_lost=True)  # fmt: skip
     return StoredRound(tmp_path, 1, 1, update)
 
 

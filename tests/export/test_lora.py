@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from importlib import import_module
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -16,12 +18,14 @@ from moonfed.export.bundle_recipe import BundleRecipe
 from moonfed.export.lora import LoraSettings, add_lora, merged, merged_weights, read_lora
 from moonfed.export.network import Network, exchanged_tensors
 from moonfed.export.preprocessing import build_preprocessing
+from moonfed.export.torchvision_import import import_torchvision
 from tests.export.conftest import NewPlan, batches, hyperparameters
 from tests.support.eager_reference import weights_of
 from tests.support.plan_rounds import run_round
 from tests.support.refusals import refused
 
 SERIES = InputSpec(kind="series", shape=(6, 8))
+NEEDS_PEFT = pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")
 ALL = LoraSettings(rank=2, alpha=4.0, targets="all")
 LAYERS = [
     "encoder.before",
@@ -145,6 +149,57 @@ def test_a_layer_equals_its_formula() -> None:
     nn.init.normal_(encoder.lora_b)  # type: ignore[arg-type]
     change = torch.stack([6.0 / 2 * (encoder.lora_b @ (encoder.lora_a @ row)) for row in inputs])
     torch.testing.assert_close(encoder(inputs), layer(inputs) + change)
+
+
+def injected(encoder: nn.Module, target: str) -> nn.Module:
+    """Return an encoder with peft's changes of the layer of that name."""
+    import_torchvision()  # peft's imports fail where torchvision's library is for another torch
+    peft = import_module("peft")
+    settings = peft.LoraConfig(r=2, lora_alpha=6.0, target_modules=[target])
+    found: nn.Module = peft.inject_adapter_in_model(settings, copy.deepcopy(encoder))
+    return found
+
+
+def copy_changes(source: nn.Module, target: nn.Module) -> None:
+    """Copy a layer's A and B to peft's layer."""
+    for ours, theirs in (("lora_a", "lora_A.default.weight"), ("lora_b", "lora_B.default.weight")):
+        place = target.get_parameter(theirs)
+        place.data.copy_(source.get_parameter(ours).data.view_as(place))
+
+
+@NEEDS_PEFT
+@pytest.mark.parametrize(
+    ("layer", "targets", "shape"),
+    [
+        (nn.Linear(8, 5), "linear", (8,)),
+        (nn.Conv1d(4, 6, 3), "convolution", (4, 9)),
+        (nn.Conv2d(4, 6, 3, stride=2, padding=1), "convolution", (4, 9, 7)),
+        (nn.Conv3d(2, 3, 2), "convolution", (2, 4, 5, 3)),
+    ],
+    ids=["linear", "1d", "2d", "3d"],
+)
+def test_a_layer_equals_pefts(layer: nn.Module, targets: str, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    network, inputs = Network(nn.Identity(), nn.Sequential(layer), nn.Identity(), nn.Identity()), torch.randn(3, *shape)
+    wanted = injected(network.encoder, "0")
+    add_lora(network, LoraSettings(rank=2, alpha=6.0, targets=targets))
+    nn.init.normal_(network.get_parameter("encoder.0.lora_b"))
+    copy_changes(network.get_submodule("encoder.0"), wanted.get_submodule("0"))
+    torch.testing.assert_close(network.encoder(inputs), wanted(inputs), rtol=1e-4, atol=1e-4)
+    wanted.get_submodule("0").merge()  # type: ignore[operator]
+    found = merged(network).get_parameter("encoder.0.weight")
+    torch.testing.assert_close(found, wanted.get_parameter("0.base_layer.weight"))
+
+
+@NEEDS_PEFT
+def test_attention_equals_pefts() -> None:
+    network, inputs = new_network(), torch.randn(3, *SERIES.shape)
+    wanted = injected(network.encoder, "self_attn")
+    add_lora(network, LoraSettings(rank=2, alpha=6.0))
+    layer = network.get_submodule("encoder.attend.self_attn")
+    nn.init.normal_(layer.get_parameter("lora_b"))  # out_proj's stays zero: peft 0.21 adds that change twice
+    copy_changes(layer, wanted.get_submodule("attend.self_attn"))
+    torch.testing.assert_close(network.encoder(inputs), wanted(inputs), rtol=1e-4, atol=1e-4)
 
 
 def test_means_of_b_are_means_of_changes_only_if_a_is_frozen(new_plan: NewPlan) -> None:

@@ -64,6 +64,7 @@ def test_frozen_tensors_are_fetched_once_and_personal_ones_never_leave(federatio
         assert contains(federation.directory / name / "blobs", (first / FROZEN_FILE).read_bytes()[-256:]) == []
     rounds = federation.rounds("first")
     assert all(one.model.size < 1.1 * 4 * sum(spec.size for spec in manifest.tensors) + 4096 for one in rounds)
+    assert not any(one.personal_lost for one in rounds)
     different = {personal_file(federation, name, "first").read_bytes() for name in DEVICES}
     assert len(different) == 3
     # Devices score the global model with their own tensors; nobody else has a whole model.

@@ -55,4 +55,4 @@ class InProcessTraining:
         results = self._trainer.train(
             complete, counts, lambda found: heartbeats.report(found.fraction, found.epoch, found.loss)
         )
-        return save_results(state, job, manifest, results)
+        return save_results(state, complete, manifest, results)

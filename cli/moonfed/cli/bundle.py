@@ -61,7 +61,11 @@ def bundle(
     ] = None,
     vocabulary: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="For tokens: one on each line, or a JSON list; the first is padding."),
+        typer.Option(
+            metavar="FILE",
+            help="For tokens: one on each line, a JSON list, or tokenizer.json; the first is padding. Default: the one "
+            "of --weights hf:DIRECTORY.",
+        ),
     ] = None,
     columns: Annotated[
         Path | None,
@@ -191,6 +195,8 @@ def bundle(
 
     require_output(output, replace=force)  # before a minute of compiling
     options = SigningOptions(version=version, expires_days=expires_days)
+    if vocabulary is None and (input_text or "").startswith("tokens:"):
+        vocabulary = _own_vocabulary(weights)
     given = {
         "input": input_text,
         "vocabulary": vocabulary,
@@ -232,6 +238,16 @@ def bundle(
         _read_weights(weights, model, endpoint, trust, weights_rename, weights_licence, keep_head=keep_head)
     )
     _write_bundle(recipe, output, signers or [], options, as_json=as_json)
+
+
+def _own_vocabulary(source: str | None) -> str | None:
+    """Return the file of the vocabulary that comes with a source of weights; None if there is none."""
+    from moonfed.export.weights.source import tokenizer_file
+
+    found = tokenizer_file(source or "")
+    if found:
+        print_step(f"using the vocabulary of {found}")
+    return str(found) if found else None
 
 
 def _read_weights(

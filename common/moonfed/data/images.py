@@ -42,6 +42,7 @@ DARK = Flaw(
     "has 16 bits per pixel but no value above 4095, and becomes almost black; scale its values to 65535",
     "have 16 bits per pixel but no value above 4095, and become almost black (scale their values to 65535)",
 )
+INTERPOLATION = "bilinear"  # of images; Pillow's name in lower case
 _MODES = {1: "L", 3: "RGB"}  # Pillow's names, by number of channels
 _MASKS = ("P", "L", "1")  # whose pixels may be classes
 _WITH_ALPHA = {"LA", "La", "PA", "RGBA", "RGBa"}
@@ -82,7 +83,7 @@ def decode_image(file: Path, spec: InputSpec) -> DecodedImage:
             image, dark = _eight_bits(image, file)
             lost += dark
         upright = _turned(_opaque(image).convert(mode), orientation)
-        resized = upright.resize((width, height), Image.Resampling.BILINEAR)
+        resized = upright.resize((width, height), Image.Resampling[INTERPOLATION.upper()])
     return DecodedImage(pixels=np.asarray(resized, dtype=np.uint8).reshape(spec.shape), flaws=lost)
 
 

@@ -103,6 +103,7 @@ class DeviceReport:
     metrics: Mapping[str, float] = field(default_factory=dict)
     blobs: Mapping[str, BlobRef] = field(default_factory=dict)  # by role: what the device sent
     decoded: Mapping[str, BlobRef] = field(default_factory=dict)  # by role: the decoded files in the spool
+    personal_lost: bool = False  # it has lost its personal tensors, and began with the bundle's again
 
     @property
     def spooled(self) -> dict[str, BlobRef]:
@@ -132,6 +133,7 @@ class AttemptMeasurements:
     undelivered: Mapping[str, tuple[DeviceOutcome, str]] = field(default_factory=dict)  # outcome and reason by device
     training: Mapping[str, float] = field(default_factory=dict)  # seconds by device
     received_bytes: int = 0
+    personal_lost: int = 0  # devices that began with the bundle's personal tensors again
     assigned_bytes: int = 0  # of the files that one device is assigned
 
 

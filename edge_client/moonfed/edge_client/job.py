@@ -34,6 +34,7 @@ class Job:
     began: float | None = None  # that moment, by the monotonic clock, which all processes of the machine share
     previous_models: tuple[str, ...] = ()
     kept: Mapping[str, str] = field(default_factory=dict)
+    personal_lost: bool = False  # the device trained before in this run, and has no personal tensors of its own left
 
     @property
     def counted_key(self) -> tuple[int, int]:

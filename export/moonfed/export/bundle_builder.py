@@ -222,6 +222,8 @@ def _load_weights(network: Network, recipe: BundleRecipe, on_step: Callable[[str
     on_step(match.describe(weights.source))
     if weights.normalisation:
         on_step(f"normalising with {weights.normalisation}, as {weights.source} expects")
+    if recipe.input.kind == "image" and (difference := weights.resizing.difference(weights.source, recipe.input.shape)):
+        on_step(difference)
     if not weights.licence:
         on_step(f"the licence of {weights.source} is not stated; state it with --weights-licence")
     return Pretrained(

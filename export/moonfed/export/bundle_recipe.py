@@ -22,7 +22,9 @@ from moonfed.export.model_zoo import PROJECTION, has_own_head
 from moonfed.export.optimiser import PERSONAL_SHARE, Optimiser, read_optimiser
 from moonfed.export.table_description import read_description, rounded_scale
 from moonfed.export.weights.pretrained import PretrainedWeights, common_normalisation
+from moonfed.export.weights.tokenizer import TOKENIZER_FILE, tokenizer_vocabulary
 from moonfed.files import require_file
+from moonfed.formatting import count
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import Value, read_value, setting_types
 from moonfed.server_rules.mean import MeanRule
@@ -106,10 +108,12 @@ class BundleRecipe:
     def starting_from(self, weights: PretrainedWeights | None) -> BundleRecipe:
         """Return the recipe with these weights and the normalisation that they expect.
 
-        Raises InvalidInput if the recipe has another one.
+        Raises InvalidInput if the recipe has another one, or tokens other than the weights' tokenizer.
         """
         if weights is None:
             return self
+        if self.input.kind == "tokens" and weights.tokenizer:
+            _require_same_tokens(self.input.vocabulary, read_vocabulary(weights.tokenizer), weights)
         mean, deviation = common_normalisation(weights, self.mean, self.deviation)
         return replace(self, weights=weights, mean=mean, deviation=deviation)
 
@@ -385,7 +389,7 @@ def read_input(text: str, vocabulary: str | None = None) -> InputSpec:
 
 
 def read_vocabulary(path: Path) -> tuple[str, ...]:
-    """Read tokens: a JSON list of texts, or one on each line. The first is padding, and may be empty."""
+    """Read tokens: a JSON list of texts, a tokenizer.json, or one on each line. The first is padding, perhaps empty."""
     require_file("vocabulary", path)
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -395,12 +399,14 @@ def read_vocabulary(path: Path) -> tuple[str, ...]:
         found = json.loads(text)
     except (ValueError, RecursionError):
         found = None
+    if isinstance(found, dict):
+        return tokenizer_vocabulary(found, path)
     if not isinstance(found, list):
         if path.suffix.lower() == ".json":
             raise InvalidInput(
                 field="vocabulary",
                 value=path,
-                allowed="a JSON list of texts, or a text file with one token on each line",
+                allowed="a JSON list of texts, a tokenizer.json, or a text file with one token on each line",
             )
         lines = text.split("\n")
         found = [line.removesuffix("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
@@ -421,6 +427,25 @@ def read_vocabulary(path: Path) -> tuple[str, ...]:
             )
         seen.add(token)
     return tuple(found)
+
+
+def _require_same_tokens(given: tuple[str, ...], stated: tuple[str, ...], weights: PretrainedWeights) -> None:
+    if given == stated:
+        return
+    shared = zip(given, stated, strict=False)
+    place = next((place for place, (one, other) in enumerate(shared) if one != other), min(len(given), len(stated)))
+    found, wanted = (
+        f"{count(len(tokens), 'token')}, in place {place + 1} {tokens[place]!r}"
+        if place < len(tokens)
+        else count(len(tokens), "token")
+        for tokens in (given, stated)
+    )
+    raise InvalidInput(
+        f"vocabulary has {found}; {TOKENIZER_FILE} of {weights.source} has {wanted}; give no vocabulary, to use that",
+        field="vocabulary",
+        value=found,
+        allowed=wanted,
+    )
 
 
 def read_classes(text: str) -> tuple[str, ...]:

@@ -111,6 +111,7 @@ class Round:
     outcomes: Mapping[str, int] = field(default_factory=dict)  # number of devices by outcome
     received_bytes: int = 0  # of the files of accepted updates
     sent_bytes: int = 0  # of the model's files that devices were assigned, each device's once
+    personal_lost: int = 0  # devices that began with the bundle's personal tensors again, as they have lost their own
 
     def __post_init__(self) -> None:
         for name in ("accuracy", "loss", "train_loss"):

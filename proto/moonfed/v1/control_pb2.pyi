@@ -391,6 +391,7 @@ class Round(_message.Message):
     OUTCOMES_FIELD_NUMBER: _builtins.int
     RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
     SENT_BYTES_FIELD_NUMBER: _builtins.int
+    PERSONAL_LOST_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     round: _builtins.int
     attempt: _builtins.int
@@ -400,6 +401,7 @@ class Round(_message.Message):
     updates: _builtins.int
     received_bytes: _builtins.int
     sent_bytes: _builtins.int
+    personal_lost: _builtins.int
     @_builtins.property
     def model(self) -> _blob_pb2.Blob: ...
     @_builtins.property
@@ -433,10 +435,11 @@ class Round(_message.Message):
         outcomes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         received_bytes: _builtins.int = ...,
         sent_bytes: _builtins.int = ...,
+        personal_lost: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "incidents", b"incidents", "metrics", b"metrics", "missing", b"missing", "model", b"model", "outcomes", b"outcomes", "phases", b"phases", "reason", b"reason", "received_bytes", b"received_bytes", "round", b"round", "run", b"run", "seconds", b"seconds", "sent_bytes", b"sent_bytes", "status", b"status", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "counted", b"counted", "incidents", b"incidents", "metrics", b"metrics", "missing", b"missing", "model", b"model", "outcomes", b"outcomes", "personal_lost", b"personal_lost", "phases", b"phases", "reason", b"reason", "received_bytes", b"received_bytes", "round", b"round", "run", b"run", "seconds", b"seconds", "sent_bytes", b"sent_bytes", "status", b"status", "updates", b"updates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -812,6 +812,7 @@ class SubmitHeader(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     ENCODING_FIELD_NUMBER: _builtins.int
+    PERSONAL_LOST_FIELD_NUMBER: _builtins.int
     device: _builtins.str
     run: _builtins.str
     round: _builtins.int
@@ -822,6 +823,8 @@ class SubmitHeader(_message.Message):
     """optimiser steps"""
     encoding: _builtins.str
     """of the blob "model"; empty: float32"""
+    personal_lost: _builtins.bool
+    """it trained before in this run, and began with the bundle's personal tensors again"""
     @_builtins.property
     def blobs(self) -> _containers.MessageMap[_builtins.str, _blob_pb2.Blob]:
         """by role; "model": the device's weights after local training; the manifest's uplink"""
@@ -842,10 +845,11 @@ class SubmitHeader(_message.Message):
         steps: _builtins.int = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         encoding: _builtins.str = ...,
+        personal_lost: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "blobs", b"blobs", "device", b"device", "encoding", b"encoding", "metrics", b"metrics", "round", b"round", "run", b"run", "samples", b"samples", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "blobs", b"blobs", "device", b"device", "encoding", b"encoding", "metrics", b"metrics", "personal_lost", b"personal_lost", "round", b"round", "run", b"run", "samples", b"samples", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

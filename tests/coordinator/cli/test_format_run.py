@@ -69,6 +69,16 @@ def test_rounds_that_all_succeed_at_once_need_no_attempts() -> None:
     ]
 
 
+def test_devices_that_have_lost_their_personal_tensors_are_counted() -> None:
+    first = a_round(round=1, attempt=1, status=COMMITTED, counted=["a", "b"], updates=2)
+    second = replace(first, round=2, personal_lost=1)
+    assert shown(RunSettings(rounds=2), first, second)[-3:] == [
+        "round  updates  seconds  personal_lost  outcome",
+        "1      2 of 2   0.0      0              committed",
+        "2      2 of 2   0.0      1              committed",
+    ]
+
+
 def test_the_open_round_names_the_slowest_devices_and_those_that_failed() -> None:
     current = OpenRound(
         round=3,

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from moonfed.blobs.store import ref_of_bytes
+from moonfed.blobs.tensors import TensorSpec
 from moonfed.bundle.files import Bundle
+from moonfed.bundle.manifest import PERSONAL, required_files
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.runs.assignments import GlobalState, build_assignment, devices_keep_state
 from moonfed.encodings import ENCODED_MODEL
@@ -18,6 +20,10 @@ from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import SCAFFOLD, make_bundle, model_bytes
 from tests.support.store_records import FIRST, MODEL, RUN
 
+PERSONAL_HEAD = {
+    "device_state": {PERSONAL: (TensorSpec("head", (4,), "parameter"),)},
+    "files": dict.fromkeys(required_files(frozen=(), personal=("head",)), ref_of_bytes(b"")),
+}
 SECOND = replace(FIRST, round=2)
 
 
@@ -66,9 +72,15 @@ def test_a_commit_replaces_the_counts_of_its_devices_and_all_blobs() -> None:
 
 @pytest.mark.parametrize(
     ("bundle", "up", "expected"),
-    [({}, "float32", False), (SCAFFOLD, "float32", True), ({}, "int8", True), ({}, "float32+zstd", False)],
+    [
+        ({}, "float32", False),
+        (SCAFFOLD, "float32", True),
+        (PERSONAL_HEAD, "float32", True),
+        ({}, "int8", True),
+        ({}, "float32+zstd", False),
+    ],
 )
-def test_devices_keep_state_for_their_method_or_for_a_lossy_encoding(
+def test_devices_keep_state_for_their_method_their_personal_tensors_or_a_lossy_encoding(
     bundle: dict[str, Any], up: str, expected: bool
 ) -> None:
     settings = RunSettings(rounds=1, uplink_encoding=up)

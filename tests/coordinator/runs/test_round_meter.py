@@ -67,7 +67,7 @@ def test_operators_see_the_figures_of_a_round(fleet: Fleet) -> None:
     fleet.start("run", minimum_devices=3, quorum=1)
     work = [one.assignment() for one in sessions]
     content = model_bytes(1.0)
-    devices[0].submit(work[0], content)
+    devices[0].submit(work[0], content, personal_lost=True)
     for device in devices[1:]:
         request = fleet_pb2.DeclineRequest(device=device.name, run="run", round=1, attempt=1, reason="busy")
         ask(device.fleet.Decline, request)
@@ -77,6 +77,7 @@ def test_operators_see_the_figures_of_a_round(fleet: Fleet) -> None:
     assert set(only.phases) == set(PHASES)
     assert sum(only.phases.values()) == pytest.approx(only.seconds)
     assert only.received_bytes == len(content)
+    assert only.personal_lost == 1
     assert only.sent_bytes == 3 * ended.initial_model.size
     first = next(found for found in fleet.operator.devices() if found.device == "cam-1")
     assert first.last_result.outcome == "counted"

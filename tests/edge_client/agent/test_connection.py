@@ -53,6 +53,7 @@ def test_an_update_arrives_whole(
     assert model == b"a model"
     assert coordinator.received == [{"model": b"a model", "variate_change": b"a change"}]
     assert (header.samples, header.steps, dict(header.metrics)) == (3, 2, {"loss": 1.5})
+    assert header.personal_lost
 
 
 def test_a_rejection_keeps_its_class(

@@ -181,11 +181,15 @@ def test_the_newest_intact_personal_part_is_used_whether_or_not_its_round_counte
 ) -> None:
     made = divided(bundle, parts, coordinator.blobs)
     job, state = prepared(executor, made), RunState(tmp_path / "runs", "tested", manifest=made.digest, seed=1)
-    assert with_kept_files(job, state, made.manifest).kept == {}  # the bundle's initial values
+    begun = with_kept_files(job, state, made.manifest)
+    assert (begun.kept, begun.personal_lost) == ({}, False)  # the bundle's initial values
+    assert with_kept_files(replace(job, counted=job.id), state, made.manifest).personal_lost, "the disk was wiped"
     first, second = stored(state, 1, b"first"), stored(state, 2, b"second")
     assert with_kept_files(job, state, made.manifest).kept == {PERSONAL: str(second)}
     second.write_bytes(b"lost")
-    assert with_kept_files(job, state, made.manifest).kept == {PERSONAL: str(first)}
+    found = with_kept_files(replace(job, counted=job.id), state, made.manifest)
+    assert (found.kept, found.personal_lost) == ({PERSONAL: str(first)}, False)
     first.unlink()
-    assert with_kept_files(job, state, made.manifest).kept == {}
+    found = with_kept_files(job, state, made.manifest)
+    assert (found.kept, found.personal_lost) == ({}, True)
     assert "personal tensors of run tested are lost" in caplog.text

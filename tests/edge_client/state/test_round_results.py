@@ -82,11 +82,12 @@ def test_results_are_moved_into_the_state(
     state: RunState, manifest: Manifest, new_job: Callable[..., Job], results: Callable[..., RoundResults]
 ) -> None:
     written = results("model", "variate_change", "device_variate")
-    stored = save_results(state, new_job(), manifest, written)
+    stored = save_results(state, replace(new_job(), personal_lost=True), manifest, written)
     assert not list(written.directory.iterdir())
     assert set(stored.update.blobs) == {"model", "variate_change"}
     assert set(stored.update.kept) == {"device_variate"}
     assert (stored.update.samples, stored.update.steps, stored.update.metrics) == (5, 3, {"loss": 0.5})
+    assert stored.update.personal_lost
     assert state.find(1, 1, TASK) == stored
 
 

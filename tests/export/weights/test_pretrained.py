@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from moonfed.errors import InvalidInput
-from moonfed.export.weights.pretrained import Normalisation, PretrainedWeights, common_normalisation, float_tensors
+from moonfed.export.weights.pretrained import (
+    Normalisation,
+    PretrainedWeights,
+    Resizing,
+    common_normalisation,
+    float_tensors,
+)
 from tests.support.refusals import refused
 
 STATED = Normalisation(mean=(0.5, 0.25, 0.25), deviation=(0.5, 0.5, 0.5))
@@ -46,3 +52,13 @@ def test_counters_are_left_out_and_halves_widened() -> None:
     assert found["a"].dtype == torch.float32
     with refused(InvalidInput, "weights", "w.pth"):
         float_tensors({"n": torch.tensor(3)}, "w.pth")
+
+
+def test_a_line_says_in_what_resizing_differs() -> None:
+    stated = Resizing(interpolation="bicubic", sides=(224, 224), cropped=True)
+    assert stated.difference("w.pth", (64, 96, 3)) == (
+        "w.pth was trained with images of 224x224, bicubic interpolation, cropped to the middle; "
+        "devices resize whole images to 64x96, with bilinear interpolation"
+    )
+    for same in (Resizing(), Resizing(interpolation="bilinear", sides=(64, 96))):
+        assert same.difference("w.pth", (64, 96, 3)) == ""

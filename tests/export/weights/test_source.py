@@ -22,7 +22,7 @@ from moonfed.export import build_bundle
 from moonfed.export.binding import bind
 from moonfed.export.coordinator_client import connect
 from moonfed.export.torchvision_import import import_torchvision
-from moonfed.export.weights.pretrained import Normalisation, PretrainedWeights
+from moonfed.export.weights.pretrained import Normalisation, PretrainedWeights, Resizing
 from moonfed.export.weights.source import WeightsOptions, of_run, read_file, read_weights
 from moonfed.transport.operator_connection import Endpoint
 from tests.support.control_service import Control
@@ -93,12 +93,13 @@ def test_a_directory_of_hugging_face_states_licence_and_normalisation(tmp_path: 
     for number, name in enumerate(STATE, start=1):
         save_file({name: STATE[name]}, tmp_path / f"model-0000{number}-of-00002.safetensors")
     (tmp_path / "README.md").write_text("---\nlanguage: en\nlicense: mit\n---\n# A model\nlicense: none\n")
-    config = {"do_normalize": True, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.25, 0.25, 0.25]}
+    config = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.25, 0.25, 0.25], "resample": 3, "size": 384}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
     found = read(f"hf:{tmp_path}")
     assert same(found)
     assert (found.source, found.licence) == (tmp_path.name, "mit")
     assert found.normalisation == Normalisation(mean=(0.5,) * 3, deviation=(0.25,) * 3)
+    assert found.resizing == Resizing(interpolation="bicubic", sides=(384, 384))
 
 
 def test_torchvisions_weights_are_taken_from_torchs_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +112,7 @@ def test_torchvisions_weights_are_taken_from_torchs_directory(tmp_path: Path, mo
     found = read("torchvision:default", "torchvision:squeezenet1_1")
     assert (found.source, found.url) == ("torchvision squeezenet1_1 IMAGENET1K_V1", weights.url)
     assert found.normalisation == Normalisation(mean=(0.485, 0.456, 0.406), deviation=(0.229, 0.224, 0.225))
+    assert found.resizing == Resizing(interpolation="bilinear", sides=(224, 224), cropped=True)
     assert found.tensors.keys() == state.keys()
     with refused(InvalidInput, "weights", "torchvision:V7"):
         read("torchvision:V7", "torchvision:squeezenet1_1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from moonfed.control.evaluations import Evaluation
@@ -60,19 +60,36 @@ def _ranked(run: Run, evaluations: Sequence[Evaluation]) -> list[str]:
 def _rounds(run: Run, rounds: Sequence[Round], most: int, width: int | None, ranked: Sequence[str]) -> list[str]:
     """Format a table of the newest rounds, in at most `most` rows; the initial model's metrics precede the first."""
     found = {name for round_ in rounds for name in round_.metrics} | set(run.initial_metrics)
-    retried = any(round_.attempt > 1 for round_ in rounds)
-    names = [*(name for name in ranked if name in found), *sorted(found.difference(ranked))]
+    names, columns = [*(name for name in ranked if name in found), *sorted(found.difference(ranked))], _columns(rounds)
     if width is not None:
-        names = _fitting(run, names, rounds, width - 9 * retried)
+        names = _fitting(run, names, width - _width(columns, rounds))
     initial = run.initial_metrics if not rounds or rounds[0].round == 1 else {}
     if not (rounds or initial):
         return []
-    rows = [_row(round_, names, retried, width) for round_ in rounds]
+    rows = [
+        [*(cell(round_) for cell in columns.values()), *_cells(round_.metrics, names), _outcome(round_, width)]
+        for round_ in rounds
+    ]
     if initial:
-        attempt = [""] if retried else []
-        rows.insert(0, ["0", *attempt, "", "", *_cells(initial, names), "start"])
-    heads = ["round", *(["attempt"] if retried else []), "updates", "seconds", *names, "outcome"]
+        rows.insert(0, ["0", *[""] * (len(columns) - 1), *_cells(initial, names), "start"])
+    heads = [*columns, *names, "outcome"]
     return ["", *table([_headed(run, head) for head in heads], rows[-most:], width)]
+
+
+def _columns(rounds: Sequence[Round]) -> dict[str, Callable[[Round], str]]:
+    """Return the columns before the metrics; attempts and lost personal parts only where there are some."""
+    retried, lost = any(round_.attempt > 1 for round_ in rounds), any(round_.personal_lost for round_ in rounds)
+    return {
+        "round": lambda round_: str(round_.round),
+        **({"attempt": lambda round_: str(round_.attempt)} if retried else {}),
+        "updates": _updates,
+        "seconds": lambda round_: f"{round_.seconds:.1f}",
+        **({"personal_lost": lambda round_: f"{round_.personal_lost:,}"} if lost else {}),
+    }
+
+
+def _width(columns: Mapping[str, Callable[[Round], str]], rounds: Sequence[Round]) -> int:
+    return sum(max(len(head), *(len(cell(round_)) for round_ in rounds), 0) + 2 for head, cell in columns.items())
 
 
 def _headed(run: Run, name: str) -> str:
@@ -81,23 +98,15 @@ def _headed(run: Run, name: str) -> str:
     return f"{name} ({unit})" if unit else name
 
 
-def _fitting(run: Run, known: Iterable[str], rounds: Sequence[Round], width: int) -> list[str]:
-    """Return the first metrics, as many as fit next to the other columns."""
-    names = []
-    updates = max((len(_updates(round_)) for round_ in rounds), default=0)
-    left = width - len("round") - max(updates, len("updates")) - len("seconds") - 3 * 2 - OUTCOME_COLUMNS
+def _fitting(run: Run, known: Iterable[str], width: int) -> list[str]:
+    """Return the first metrics, as many as fit between the other columns and the outcome."""
+    names, left = [], width - OUTCOME_COLUMNS
     for name in known:
         needed = max(len(_headed(run, name)), 6) + 2
         if needed <= left:
             left -= needed
             names.append(name)
     return names
-
-
-def _row(round_: Round, names: Sequence[str], retried: bool, width: int | None) -> list[str]:
-    attempt = [str(round_.attempt)] if retried else []
-    cells = _cells(round_.metrics, names)
-    return [str(round_.round), *attempt, _updates(round_), f"{round_.seconds:.1f}", *cells, _outcome(round_, width)]
 
 
 def _updates(round_: Round) -> str:

@@ -84,6 +84,7 @@ def update_header(device: str, message: fleet_pb2.SubmitHeader) -> UpdateHeader:
         steps=message.steps,
         metrics=dict(message.metrics),
         encoding=parse_encoding("encoding", message.encoding),
+        personal_lost=message.personal_lost,
     )
 
 

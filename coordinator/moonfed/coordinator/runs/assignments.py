@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from moonfed.blobs.store import BlobRef
-from moonfed.bundle.manifest import MODEL, PERSONAL, Manifest
+from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.records import AttemptId, RunRecord
 from moonfed.coordinator.storage.blobs.blob_store import BlobStore
@@ -40,8 +40,11 @@ def load_global_state(store: Store, blob_store: BlobStore, record: RunRecord, ma
 
 
 def devices_keep_state(manifest: Manifest, settings: RunSettings) -> bool:
-    """Return True if devices keep state between counted rounds: their method's, or an encoding's error."""
-    return bool(set(manifest.device_state) - {PERSONAL}) or settings.encodings.up.lossy
+    """Return True if devices keep state between rounds: their method's, personal tensors, or an encoding's error.
+
+    They are then told which round counted them last, and thereby also that what they kept of it is lost.
+    """
+    return bool(manifest.device_state) or settings.encodings.up.lossy
 
 
 def assigned_blobs(manifest: Manifest, global_state: GlobalState) -> dict[str, BlobRef]:

@@ -27,7 +27,7 @@ from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.rounds.sizes import states_needed, updates_closing
 from moonfed.coordinator.runs.global_state import GlobalStates
 from moonfed.coordinator.runs.metric_means import holdout_metrics, train_metrics
-from moonfed.coordinator.runs.persistence import received_bytes
+from moonfed.coordinator.runs.persistence import with_received
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.updates.codec import encode_global_model
@@ -58,7 +58,7 @@ class RoundResult:
     excluded: tuple[str, ...]  # devices that no further round is to include
     metrics: dict[str, float]  # of the round's training
     holdout: dict[str, float]  # of the global model that the round started from, on the devices' held-out samples
-    received_bytes: int  # of the files of the updates that no earlier attempt has received
+    received: tuple[DeviceReport, ...]  # those of the updates that no earlier attempt has received
     reduced: float  # when the model was computed, by the monotonic clock
 
 
@@ -83,7 +83,7 @@ def close_round(
         command = with_all_receipts(storage, command, attempt)
         with span("reduction", updates=len(command.devices)):
             result = reduce_round(storage, attempt, command, manifest, settings, global_states=global_states)
-        measured = replace(measured, phases=_phases(moments, result), received_bytes=result.received_bytes)
+        measured = with_received(replace(measured, phases=_phases(moments, result)), result.received)
         with span("commit"):
             released = _commit(storage, attempt, command, result, settings, measured)
     except DamagedUpdates as error:
@@ -199,7 +199,7 @@ def reduce_round(
         metrics=train_metrics(counted, {manifest.metric.name, *settings.target_metrics}),
         # Others scored older models.
         holdout=holdout_metrics([report for report in counted if report.id.round == attempt.round]),
-        received_bytes=received_bytes(report for report in counted if report.device not in command.reused),
+        received=tuple(report for report in counted if report.device not in command.reused),
         reduced=reduced,
     )
 

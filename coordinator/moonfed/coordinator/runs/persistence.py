@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -86,8 +86,8 @@ def record(store: Store, run: str, command: Command, measured: AttemptMeasuremen
         case Abandon():
             attempt = attempt_id(run, command)
             reports = store.reports.of_attempt(attempt)
-            measured = replace(measured, received_bytes=received_bytes(reports))
-            store.abandon_round(attempt, with_reasons(command.reason, reports), command.reusable, measured)
+            why = with_reasons(command.reason, reports)
+            store.abandon_round(attempt, why, command.reusable, with_received(measured, reports))
         case Discard():
             store.reports.replace(discarded(run, command))
         case SetPaused():
@@ -103,9 +103,13 @@ def with_reasons(why: str, reports: Sequence[DeviceReport]) -> str:
     return "; ".join([why, *given[:REASONS_SHOWN]]) + rest
 
 
-def received_bytes(reports: Iterable[DeviceReport]) -> int:
-    """Return the size of the files of accepted updates."""
-    return sum(ref.size for report in reports for ref in report.blobs.values())
+def with_received(measured: AttemptMeasurements, reports: Sequence[DeviceReport]) -> AttemptMeasurements:
+    """Add the figures of the updates that an attempt has received."""
+    return replace(
+        measured,
+        received_bytes=sum(ref.size for report in reports for ref in report.blobs.values()),
+        personal_lost=sum(report.personal_lost for report in reports),
+    )
 
 
 def failure_reason(store: Store, run: str) -> str:

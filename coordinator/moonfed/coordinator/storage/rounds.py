@@ -167,6 +167,7 @@ def close(
         "seconds": sum(measured.phases.values()) if measured.phases else passed,
         "phases": dict(measured.phases),
         "received_bytes": measured.received_bytes,
+        "personal_lost": measured.personal_lost,
         "sent_bytes": (len(found.cohort) - len(found.reused)) * measured.assigned_bytes,
     }
     connection.execute(_CHANGE, {**which, "status": status, **figures, **changes})

@@ -335,6 +335,7 @@ def _receipt(header: UpdateHeader, decoded: Mapping[str, BlobRef] = MappingProxy
         metrics=header.metrics,
         blobs=header.blobs,
         decoded=decoded,
+        personal_lost=header.personal_lost,
     )
 
 

@@ -36,6 +36,7 @@ class UpdateHeader:
     steps: int
     metrics: Mapping[str, float]
     encoding: Encoding = PLAIN  # of the model
+    personal_lost: bool = False  # the device began with the bundle's personal tensors again
 
 
 def check_header(header: UpdateHeader, largest: Mapping[str, int], wanted: Encoding) -> None:

@@ -237,6 +237,7 @@ class FleetConnection:
             steps=update.steps,
             metrics=update.metrics,
             encoding=str(assignment.encodings.up),
+            personal_lost=update.personal_lost,
         )
         files, metadata = dict(stored.outgoing.values()), trace_metadata(assignment.traceparent)
         sending = UpdateUpload(files, self._up)

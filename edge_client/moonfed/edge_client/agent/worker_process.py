@@ -173,11 +173,13 @@ class WorkerProcess:
             counts = self._counts(read)
             trainer = self._trainer_of(job.manifest_file, manifest)  # another one, if it must inherit other files
             self._directory.create(written_files(manifest, job.encodings))
-            staged = self._staged(with_kept_files(job, state, manifest))
-            command = encode("train", job=staged.to_document(), samples=asdict(counts), other_work=read["other_work"])
+            complete = with_kept_files(job, state, manifest)
+            command = encode(
+                "train", job=self._staged(complete).to_document(), samples=asdict(counts), other_work=read["other_work"]
+            )
             trained = trainer.answer(command, "trained", on_progress, self._seconds(job))
             if trained is not None:
-                save_results(state, job, manifest, self._results(trained, counts))
+                save_results(state, complete, manifest, self._results(trained, counts))
             return trained is not None
         except BaseException:
             self.end()

@@ -60,12 +60,17 @@ def result_roles(manifest: Manifest, encodings: Encodings) -> tuple[str, ...]:
 
 
 def with_kept_files(job: Job, state: RunState, manifest: Manifest) -> Job:
-    """Add the device's own input files to a job: previous models and device state."""
+    """Add the device's own input files to a job: previous models and device state.
+
+    Its personal tensors are lost if the coordinator or this disk knows of an earlier round, and none of them is intact.
+    """
     previous = state.previous(job.id.round, job.id.attempt, manifest.previous_models)
     kept = state.device_state(*job.counted_key, [role for role in manifest.device_state if role != PERSONAL])
-    if manifest.personal and (newest := state.newest(PERSONAL)):  # whether or not its round counted
+    newest = state.newest(PERSONAL) if manifest.personal else None  # whether or not its round counted
+    if newest:
         kept |= {PERSONAL: newest.file(PERSONAL)}
-    elif manifest.personal and state.newest():
+    lost = bool(manifest.personal) and newest is None and bool(job.counted or state.newest())
+    if lost:
         _log.warning("this device's personal tensors of run %s are lost; it begins again with the bundle's", job.id.run)
     if job.encodings.up.lossy:
         kept |= state.device_state(*job.counted_key, [MODEL_ERROR])
@@ -73,11 +78,15 @@ def with_kept_files(job: Job, state: RunState, manifest: Manifest) -> Job:
         job,
         previous_models=tuple(str(stored.model_file) for stored in previous),
         kept={role: str(file) for role, file in kept.items()},
+        personal_lost=lost,
     )
 
 
 def save_results(state: RunState, job: Job, manifest: Manifest, results: RoundResults) -> StoredRound:
-    """Move a round's results into the device's state; TrainingFailed if one of them is not a plain file."""
+    """Move a round's results into the device's state; TrainingFailed if one of them is not a plain file.
+
+    `job`: as `with_kept_files` returned it.
+    """
     roles = result_roles(manifest, job.encodings)
     for role in roles:
         _require_plain(result_file(results.directory, role))
@@ -90,6 +99,7 @@ def save_results(state: RunState, job: Job, manifest: Manifest, results: RoundRe
         samples=results.samples,
         steps=results.steps,
         metrics=results.metrics,
+        personal_lost=job.personal_lost,
         keep=manifest.previous_models + 1,
         counted=job.counted_key,
     )

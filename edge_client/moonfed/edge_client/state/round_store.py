@@ -48,6 +48,7 @@ class Update:
     samples: int
     steps: int
     metrics: Mapping[str, float]
+    personal_lost: bool = False  # it began with the bundle's personal tensors again
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +160,7 @@ class RunState:
         metrics: Mapping[str, float],
         keep: int,
         counted: tuple[int, int] = (0, 0),
+        personal_lost: bool = False,
     ) -> StoredRound:
         """Store a round's results durably; a function per role writes the file.
 
@@ -179,6 +181,7 @@ class RunState:
                 samples=samples,
                 steps=steps,
                 metrics=metrics,
+                personal_lost=personal_lost,
             )
             (temporary / UPDATE_FILE).write_text(json.dumps(asdict(update)))
         for stored in self._stored()[keep:]:

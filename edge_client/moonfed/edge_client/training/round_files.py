@@ -62,7 +62,7 @@ def train_job(
     with state.scratch() as scratch:
         complete = with_kept_files(job, state, manifest)
         results = train_files(plan, data, holdout, complete, manifest, device, scratch, progress)
-        return save_results(state, job, manifest, results)
+        return save_results(state, complete, manifest, results)
 
 
 def train_files(

@@ -6,13 +6,14 @@ Never by shape or order alone, which would put weights into layers that they wer
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import torch
 
 from moonfed.errors import InvalidInput
 from moonfed.export.network import Network, exchanged_tensors
+from moonfed.export.weights.position_embeddings import Interpolated, interpolated
 from moonfed.export.weights.pretrained import PretrainedWeights, Tensors
 
 HEAD = ("output_layer.", "projection_head.")  # what is new for another task
@@ -30,6 +31,7 @@ class Match:
     unused: tuple[str, ...]  # the source's others
     dropped: str  # prefix of the source's names
     added: str
+    interpolated: Mapping[str, Interpolated] = field(default_factory=dict)  # by the network's names
 
     def describe(self, source: str) -> str:
         """Return one line that says what was loaded and what was not."""
@@ -39,6 +41,10 @@ class Match:
         return (
             f"loaded {len(self.loaded)} of {len(self.loaded) + len(self.new)} tensors from {source}"
             + (f" ({', '.join(prefixes)})" if prefixes else "")
+            + "".join(
+                f"; interpolated: {name}, from {each.before}x{each.before} to {each.after}x{each.after} patches"
+                for name, each in self.interpolated.items()
+            )
             + "".join(
                 f"; {word}: {_listed(names)}" for word, names in (("new", self.new), ("unused", self.unused)) if names
             )
@@ -51,10 +57,13 @@ def load_pretrained(network: Network, weights: PretrainedWeights) -> Match:
     found = {_renamed(name, weights.renames): tensor for name, tensor in weights.tensors.items()}
     least = 1.0 if weights.whole else FEWEST
     match = match_names(wanted, found, keep_head=weights.keep_head, source=weights.source, least=least)
-    _require_shapes(match, wanted, found, weights.source)
+    match = replace(match, interpolated=_interpolated(match, wanted, found))
+    fitting = {name: found[source] for name, source in match.loaded.items()}
+    fitting |= {name: each.tensor for name, each in match.interpolated.items()}
+    _require_shapes(fitting, wanted, weights.source)
     with torch.no_grad():
-        for name, source in match.loaded.items():
-            wanted[name].copy_(found[source])
+        for name, tensor in fitting.items():
+            wanted[name].copy_(tensor)
     return match
 
 
@@ -114,11 +123,18 @@ def _renamed(name: str, renames: Mapping[str, str]) -> str:
     return name
 
 
-def _require_shapes(match: Match, wanted: Tensors, found: Tensors, source: str) -> None:
+def _interpolated(match: Match, wanted: Tensors, found: Tensors) -> dict[str, Interpolated]:
+    """Return the position embeddings that images of another size need, by the network's names."""
+    others = {name: found[source] for name, source in match.loaded.items() if found[source].shape != wanted[name].shape}
+    changed = {name: interpolated(name, tensor, wanted[name].shape) for name, tensor in others.items()}
+    return {name: each for name, each in changed.items() if each}
+
+
+def _require_shapes(fitting: Tensors, wanted: Tensors, source: str) -> None:
     wrong = [
-        f"{name} is {list(found[other].shape)} and must be {list(wanted[name].shape)}"
-        for name, other in match.loaded.items()
-        if found[other].shape != wanted[name].shape
+        f"{name} is {list(tensor.shape)} and must be {list(wanted[name].shape)}"
+        for name, tensor in fitting.items()
+        if tensor.shape != wanted[name].shape
     ]
     if wrong:
         more = f" and {len(wrong) - EXAMPLES} more" if len(wrong) > EXAMPLES else ""

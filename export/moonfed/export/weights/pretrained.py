@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
+from moonfed.data.images import INTERPOLATION
 from moonfed.errors import InvalidInput
 
 Tensors = Mapping[str, torch.Tensor]
@@ -26,6 +28,31 @@ class Normalisation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resizing:
+    """How images were resized that weights were trained with, as far as their source states it."""
+
+    interpolation: str = ""  # such as "bicubic"
+    sides: tuple[int, int] | None = None  # height and width that the network saw
+    cropped: bool = False  # to the middle of a larger image
+
+    def difference(self, source: str, shape: tuple[int, ...]) -> str:
+        """Return one line that says in what devices' resizing to this shape differs; empty if in nothing."""
+        size = tuple(shape[:2])
+        resampled = f"{self.interpolation} interpolation"
+        stated = [
+            *([f"of {_sides(self.sides)}"] if self.sides and self.sides != size else []),
+            *([resampled] if self.interpolation and self.interpolation != INTERPOLATION else []),
+            *(["cropped to the middle"] if self.cropped else []),
+        ]
+        done = f"devices resize whole images to {_sides(size)}, with {INTERPOLATION} interpolation"
+        return f"{source} was trained with images {', '.join(stated)}; {done}" if stated else ""
+
+
+def _sides(sides: tuple[int, ...]) -> str:
+    return "x".join(map(str, sides))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PretrainedWeights:
     """Tensors by the names that their source gives them, in float32."""
 
@@ -35,6 +62,8 @@ class PretrainedWeights:
     licence: str = ""  # empty: not stated
     url: str = ""
     normalisation: Normalisation | None = None  # None: not stated
+    resizing: Resizing = Resizing()
+    tokenizer: Path | None = None  # the tokenizer.json that belongs to them
     renames: Mapping[str, str] = field(default_factory=dict)  # prefixes of names, and what replaces them
     whole: bool = False  # whether a part of the tensors is of no use
     keep_head: bool = False  # whether the source's last layers are loaded, too

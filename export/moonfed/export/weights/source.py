@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,8 +24,9 @@ from moonfed.errors import InvalidInput, TrainingFailed, Unavailable
 from moonfed.export.binding import bind, read_metadata
 from moonfed.export.coordinator_client import CoordinatorClient, global_model
 from moonfed.export.torchvision_import import import_timm, import_torchvision
-from moonfed.export.weights.pretrained import Normalisation, PretrainedWeights, float_tensors
+from moonfed.export.weights.pretrained import Normalisation, PretrainedWeights, Resizing, float_tensors
 from moonfed.export.weights.state_dict_task import FILE
+from moonfed.export.weights.tokenizer import TOKENIZER_FILE
 from moonfed.files import require_file
 from moonfed.sandbox.messages import encode
 from moonfed.sandbox.plan_process import SECONDS, plan_process
@@ -35,6 +37,7 @@ PICKLED = (".pth", ".pt", ".bin")
 ALLOWED = "a .safetensors, .pth or .onnx file, torchvision:default, timm:default, hf:DIRECTORY or run:NAME[@ROUND]"
 TORCHVISION_LICENCE = "BSD-3-Clause"  # where weights state no other
 HUB_FILE = "model.safetensors"
+RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
 LICENCE_LINES = 100  # of a README.md, within which its licence is looked for
 FetchRun = Callable[[str, int | None], PretrainedWeights]
 
@@ -193,6 +196,11 @@ def _torchvision(name: str, model: str) -> PretrainedWeights:
         licence=weights.meta.get("license", TORCHVISION_LICENCE),
         url=weights.url,
         normalisation=Normalisation(mean=tuple(transforms.mean), deviation=tuple(transforms.std)),
+        resizing=Resizing(
+            interpolation=transforms.interpolation.value,
+            sides=(transforms.crop_size[0], transforms.crop_size[0]),
+            cropped=True,
+        ),
     )
 
 
@@ -222,6 +230,11 @@ def _timm(name: str, model: str) -> PretrainedWeights:
         licence=stated.license or "",
         url=url,
         normalisation=Normalisation(mean=tuple(stated.mean), deviation=tuple(stated.std)),
+        resizing=Resizing(
+            interpolation=stated.interpolation,
+            sides=(stated.input_size[1], stated.input_size[2]),
+            cropped=stated.crop_mode != "squash",
+        ),
     )
 
 
@@ -280,6 +293,7 @@ def _hugging_face(directory: Path) -> PretrainedWeights:
             value=f"hf:{directory}",
             rest="; the directory must hold *.safetensors or pytorch_model.bin",
         )
+    preprocessor = _read_object(directory / "preprocessor_config.json")
     digest, tensors = hashlib.sha256(), dict[str, torch.Tensor]()
     for path in files:
         content = path.read_bytes()
@@ -290,8 +304,17 @@ def _hugging_face(directory: Path) -> PretrainedWeights:
         sha256=digest.hexdigest(),
         tensors=tensors,
         licence=_stated_licence(directory / "README.md"),
-        normalisation=_stated_normalisation(directory / "preprocessor_config.json"),
+        normalisation=_stated_normalisation(preprocessor),
+        resizing=_stated_resizing(preprocessor),
+        tokenizer=tokenizer_file(f"hf:{directory}"),
     )
+
+
+def tokenizer_file(source: str) -> Path | None:
+    """Return the tokenizer.json of a directory of Hugging Face; None of other sources, or if it has none."""
+    kind, _, directory = source.partition(":")
+    path = Path(directory, TOKENIZER_FILE)
+    return path if kind == "hf" and path.is_file() else None
 
 
 def _stated_licence(readme: Path) -> str:
@@ -308,14 +331,33 @@ def _stated_licence(readme: Path) -> str:
     return ""
 
 
-def _stated_normalisation(config: Path) -> Normalisation | None:
-    if not config.is_file():
-        return None
+def _read_object(path: Path) -> Mapping[str, Any]:
+    """Return the object in a JSON file; an empty one if there is none, or it cannot be read."""
     try:
-        document = json.loads(config.read_text("utf-8"))
-        if not document.get("do_normalize", True):
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _stated_normalisation(preprocessor: Mapping[str, Any]) -> Normalisation | None:
+    try:
+        if not preprocessor.get("do_normalize", True):
             return None
-        mean, deviation = (tuple(map(float, document[key])) for key in ("image_mean", "image_std"))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        mean, deviation = (tuple(map(float, preprocessor[key])) for key in ("image_mean", "image_std"))
+    except (ValueError, KeyError, TypeError):
         return None  # of samples that are no images, or in a layout of somebody else's
     return Normalisation(mean=mean, deviation=deviation)
+
+
+def _stated_resizing(preprocessor: Mapping[str, Any]) -> Resizing:
+    cropped = bool(preprocessor.get("do_center_crop") and preprocessor.get("crop_size"))
+    size = preprocessor.get("crop_size" if cropped else "size")
+    size = {"height": size, "width": size} if isinstance(size, int) else size
+    try:
+        sides = int(size["height"]), int(size["width"])  # type: ignore[index]
+    except (KeyError, TypeError, ValueError):
+        sides = None  # only the shorter side's, or none
+    number = preprocessor.get("resample")
+    interpolation = RESAMPLING[number] if isinstance(number, int) and 0 <= number < len(RESAMPLING) else ""
+    return Resizing(interpolation=interpolation, sides=sides, cropped=cropped)

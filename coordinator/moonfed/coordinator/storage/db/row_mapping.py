@@ -123,6 +123,7 @@ def report_row(report: DeviceReport) -> dict[str, Any]:
         "metrics": dict(report.metrics),
         "blobs": blobs_document(report.blobs),
         "decoded": blobs_document(report.decoded),
+        "personal_lost": report.personal_lost,
     }
 
 
@@ -138,6 +139,7 @@ def report(row: sql.RowMapping) -> DeviceReport:
         metrics=row["metrics"],
         blobs=read_blobs(row["blobs"]),
         decoded=read_blobs(row["decoded"]),
+        personal_lost=row["personal_lost"],
     )
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from moonfed.coordinator.draw import SECRET_BYTES
 
-SCHEMA_VERSION = 16
+SCHEMA_VERSION = 17
 NAME, DIGEST, SERIAL = 63, 64, 64  # characters
 ROLE = 255
 BUNDLE, INITIAL = -1, 0  # in place of a round: the owner of a run's first blobs
@@ -82,6 +82,7 @@ rounds = Table(
     Column("outcomes", JSON, nullable=False, default=dict),  # of an ended round: number of devices by outcome
     Column("received_bytes", BigInteger, nullable=False, default=0),
     Column("sent_bytes", BigInteger, nullable=False, default=0),
+    Column("personal_lost", Integer, nullable=False, default=0),  # devices with a lost personal part
 )
 
 # Why a blob is kept. Pruning deletes rows here; a blob without any is deleted.
@@ -190,6 +191,7 @@ reports = Table(
     Column("metrics", JSON, nullable=False),
     Column("blobs", JSON, nullable=False),  # that the device sent, role to [sha256, size]
     Column("decoded", JSON, nullable=False),  # files in the spool that replace those
+    Column("personal_lost", Boolean, nullable=False, default=False),  # the device began with the bundle's again
     ForeignKeyConstraint(("run", "round", "attempt"), ("rounds.run", "rounds.round", "rounds.attempt")),
 )
 
