@@ -108,7 +108,7 @@ class Checker:
             fail(where, "an integer", "null, as an integer is not checked by torch")
         if parameter.name == "pin_memory" and given is not False:
             fail(where, given if isinstance(given, bool) else "another value", "false or null")
-        if parameter.type == "Tensor" and not parameter.written and self._is_number(given):
+        if parameter.type == "Tensor" and not (parameter.optional or parameter.written) and self._is_number(given):
             return self._element(given, "number", parameter.name, where)  # torch makes a tensor of it
         if not parameter.type.startswith("List["):
             return self._element(given, parameter.type, parameter.name, where)

@@ -359,21 +359,15 @@ def _require_outputs(checked: CheckedGraph, entry: str, where: str) -> None:
 
 def _require_distinct(rounds: Sequence[Round]) -> None:
     """Require that no two rounds fit at once."""
-    alike: dict[tuple[object, ...], list[Round]] = defaultdict(list)
-    for one in rounds:
-        alike[(one.memory_format, one.scaled, one.previous, one.roles)].append(one)
+    alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for at, one in enumerate(rounds):
+        alike[(one.memory_format, one.scaled, one.previous, one.roles)].append(at)
     for group in alike.values():
         if len(group) > MAXIMUM_ALIKE:
             fail("number of rounds that only their conditions distinguish", len(group), f"at most {MAXIMUM_ALIKE}")
         for first, second in combinations(group, 2):
-            if _satisfiable((*first.where, *second.where)):
-                at = rounds.index(second)
-                fail(f"rounds[{at}].where", str([tuple_of(each) for each in second.where]), "unlike another round's")
-
-
-def tuple_of(condition: Condition) -> tuple[str, str, float]:
-    """Return a condition as the container spells it."""
-    return condition.name, condition.comparison, condition.value
+            if _satisfiable((*rounds[first].where, *rounds[second].where)):
+                fail(f"rounds[{second}].where", f"met whenever rounds[{first}].where is", "one that excludes it")
 
 
 def _satisfiable(conditions: Sequence[Condition]) -> bool:
