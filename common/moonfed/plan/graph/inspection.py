@@ -142,11 +142,11 @@ def _require_operators(graphs: Iterable[Graph]) -> None:
         [name for name in found if "backward" in name or not ({name, f"{name.partition('.')[0]}.*"} & allowed)]
     )
     for name in sorted(found):
-        _operator(name)
+        operator_of(name)
 
 
 @cache
-def _operator(name: str) -> Operator:
+def operator_of(name: str) -> Operator:
     """Return an allowed operator; VersionMismatch if this torch lacks it, UnsafePlan if it is not one of tensors."""
     torch_c: Any = torch._C
     plain, _, overload = name.partition(".")
@@ -248,7 +248,7 @@ class _GraphCheck:
             return self._grad(node, where)
         if node.operator == "grad_mode" or node.operator.startswith("scalar::"):
             return self._arithmetic(node, where)
-        operator = _operator(node.operator)
+        operator = operator_of(node.operator)
         args, kwargs = self._arguments(node, operator.parameters, where)
         kinds = [Kind.TENSOR] * node.results if operator.results is None else operator.results
         if node.results != len(kinds):

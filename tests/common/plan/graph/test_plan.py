@@ -145,6 +145,17 @@ def test_a_failure_inside_a_graph_is_the_plans_and_the_next_call_works(
     assert torch.isfinite(plan.step(*batch, EMPTY, EMPTY))
 
 
+def test_a_graph_cannot_change_the_shape_of_the_callers_tensor(tmp_path: Path, models: list[Model]) -> None:
+    container = graph_containers.linear()
+    made = graph(["inputs"], node("aten::unsqueeze_", v(0), 0), outputs={"outputs": [1]})
+    container["graphs"][graph_containers.PREDICT] = made
+    plan = load_plan(written(tmp_path, container), "cpu")
+    plan.begin_round(models[0], [], {}, HYPERPARAMETERS)
+    inputs = torch.ones(2, 3)
+    assert plan.predict(inputs).shape == (1, 2, 3)
+    assert inputs.shape == (2, 3)
+
+
 def test_mixed_precision_is_that_of_the_lowered_nodes(
     tmp_path: Path, models: list[Model], batch: tuple[torch.Tensor, torch.Tensor]
 ) -> None:
