@@ -48,7 +48,7 @@ TEXTS = (
     "add",
 )
 _KINDS = {"ScalarType": "dtype", "Layout": "layout", "MemoryFormat": "memory_format", "Device": "device"}
-Path = tuple[str | int, ...]
+Path = tuple[Any, ...]  # of names and positions
 
 
 @cache
@@ -89,10 +89,10 @@ def _replace(chosen: random.Random, plan: Json) -> None:
     if kind == 0:
         del at[last]
     elif kind == 1 and isinstance(at, list):
-        at.insert(chosen.randrange(len(at) + 1), copy.deepcopy(at[last]))  # type: ignore[call-overload]
+        at.insert(chosen.randrange(len(at) + 1), copy.deepcopy(at[last]))
     elif kind < 4 and isinstance(at, list):
         other = chosen.randrange(len(at))
-        at[last], at[other] = at[other], at[last]  # type: ignore[call-overload,index]
+        at[last], at[other] = at[other], at[last]
     elif type(at[last]) is int or kind < 6:
         at[last] = chosen.choice(INTEGERS)
     else:

@@ -306,7 +306,7 @@ def together(*changes: Change) -> Change:
     return change
 
 
-def relu(*args: object, **kwargs: object) -> Change:
+def relu(*args: object, **kwargs: Any) -> Change:
     return predicting(node("aten::relu", *args, **kwargs))
 
 

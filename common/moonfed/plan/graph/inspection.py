@@ -150,10 +150,10 @@ def operator_of(name: str) -> Operator:
     """Return an allowed operator; VersionMismatch if this torch lacks it, UnsafePlan if it is not one of tensors."""
     torch_c: Any = torch._C
     plain, _, overload = name.partition(".")
-    if not torch_c._dispatch_has_kernel(name):
+    if not torch_c._dispatch_has_kernel(name):  # as of TorchScript's language
         known = [schema.overload_name for schema in torch_c._jit_get_schemas_for_operator(plain)]
         if overload in known:
-            require_none([name])  # of TorchScript's language
+            require_none([name])
         raise VersionMismatch(
             f"this plan calls {name}, which torch {torch.__version__} of this device lacks",
             field="operator",

@@ -59,6 +59,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a mode of the process": (predicting(node("aten::set_grad_enabled", False, results=0)), "operator"),
     "unknown arithmetic": (predicting(node("scalar::exec", 1)), "operator"),
     "Python's arithmetic": (predicting(node("scalar::__import__", 1)), "operator"),
+    "two overloads": (predicting(node("aten::add.Tensor.Tensor", X, X)), f"{N}.op"),
     "a name that is none": (predicting(node("eval('1')", X)), f"{N}.op"),
     "an operator that is no text": (predicting(node(["aten::relu"], X)), f"{N}.op"),  # type: ignore[arg-type]
     # values

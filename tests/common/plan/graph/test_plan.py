@@ -50,7 +50,7 @@ def eager(model: Model, steps: int, loss_of: Callable[[torch.Tensor], torch.Tens
         optimiser.zero_grad()
         loss = loss_of(linear(loss_inputs(), *model))
         loss.backward()  # type: ignore[no-untyped-call]
-        model[1].grad += push  # type: ignore[operator]
+        model[1].grad.add_(push)  # type: ignore[union-attr]
         optimiser.step()
         losses.append(float(loss.detach()))
     return losses
