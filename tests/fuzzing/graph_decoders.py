@@ -6,7 +6,7 @@ import json
 
 from moonfed.errors import TrainingFailed, UnsafePlan, VersionMismatch
 from tests.fuzzing.decoder import Decoder
-from tests.fuzzing.graph_mutants import load_and_run, load_and_run_mutant
+from tests.fuzzing.graph_mutants import UNCHANGED, load_and_run, load_and_run_mutant
 from tests.support.graph_containers import linear
 
 REJECTIONS = (UnsafePlan, VersionMismatch, TrainingFailed)
@@ -18,5 +18,7 @@ GRAPH_DECODERS = (
         rejections=REJECTIONS,
         largest=16384,
     ),
-    Decoder(name="graph_mutants", read=load_and_run_mutant, seeds=lambda: [b""], rejections=REJECTIONS, largest=64),
+    Decoder(
+        name="graph_mutants", read=load_and_run_mutant, seeds=lambda: [UNCHANGED], rejections=REJECTIONS, largest=64
+    ),
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -48,6 +47,7 @@ TEXTS = (
     "add",
 )
 _KINDS = {"ScalarType": "dtype", "Layout": "layout", "MemoryFormat": "memory_format", "Device": "device"}
+UNCHANGED = b"0123456789abcdef"
 Path = tuple[Any, ...]  # of names and positions
 
 
@@ -66,9 +66,9 @@ def operators() -> tuple[tuple[str, Any], ...]:
 
 
 def mutant(content: bytes) -> bytes:
-    """Return the container that the bytes stand for; none of them: the unchanged one."""
+    """Return the container that the bytes stand for; UNCHANGED is that of the seed."""
     plan = linear()
-    if content:
+    if content != UNCHANGED:
         chosen = random.Random(content)
         for _ in range(chosen.choice((1, 1, 2, 3, 6))):
             if chosen.random() < 0.3:
@@ -80,7 +80,7 @@ def mutant(content: bytes) -> bytes:
 
 def _replace(chosen: random.Random, plan: Json) -> None:
     """Replace, remove or repeat one field."""
-    path = chosen.choice(list(_paths(plan)))
+    path = _path(chosen, plan)
     at: Any = plan
     for name in path[:-1]:
         at = at[name]
@@ -99,11 +99,14 @@ def _replace(chosen: random.Random, plan: Json) -> None:
         at[last] = copy.deepcopy(chosen.choice((*OTHERS, *FLOATS)))
 
 
-def _paths(value: Any, *path: str | int) -> Iterator[Path]:
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for name, each in inner:
-        yield (*path, name)
-        yield from _paths(each, *path, name)
+def _path(chosen: random.Random, plan: Json) -> Path:
+    """Return the way to some field, mostly of a graph."""
+    path: list[Any] = ["graphs"] if "graphs" in plan and chosen.random() < 0.7 else [chosen.choice(sorted(plan))]
+    at = plan[path[0]]
+    while isinstance(at, dict | list) and at and chosen.random() < 0.9:
+        path.append(chosen.choice(sorted(at)) if isinstance(at, dict) else chosen.randrange(len(at)))
+        at = at[path[-1]]
+    return tuple(path)
 
 
 def _insert(chosen: random.Random, plan: Json) -> None:

@@ -117,7 +117,7 @@ class Checker:
             if parameter.length is not None and parameter.length > 1 and len(given) not in (0, 1, parameter.length):
                 fail(where, f"{len(given)} elements", f"{parameter.length} elements")
             return self._elements(given, inner, parameter.name, where)
-        if parameter.length is None or inner not in ("int", "float"):
+        if parameter.length is None:
             fail(where, _shown(given), "a list")
         return self._element(given, inner, parameter.name, where)
 

@@ -35,6 +35,7 @@ from moonfed.plan.graph.container import (
 from moonfed.plan.graph.scalars import SCALARS, set_grad_mode
 from moonfed.plan.inspection.operator_list import allowed_operators, require_none
 
+_SIZES = frozenset({"aten::sym_size.int"})  # `size` of a script, as a number: it reads no element
 MAXIMUM_CHAIN = 16  # graphs of which each reads what the one before it keeps
 MAXIMUM_ALIKE = 16  # rounds that only their conditions distinguish
 ENTRY_INPUTS: Mapping[str, frozenset[str]] = {  # what each is given, besides tensors, kept values and hyperparameters
@@ -137,7 +138,7 @@ def inspected(container: Container) -> tuple[CheckedGraph, ...]:
 def _require_operators(graphs: Iterable[Graph]) -> None:
     found = {node.operator for graph in graphs for node in graph.nodes if "::" in node.operator}
     found = {name for name in found if not name.startswith("scalar::")}
-    allowed = allowed_operators()
+    allowed = allowed_operators() | _SIZES
     require_none(
         [name for name in found if "backward" in name or not ({name, f"{name.partition('.')[0]}.*"} & allowed)]
     )

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from moonfed.errors import UnsafePlan
+from moonfed.plan.graph.arguments import Checker, Constant, Parameter
 from moonfed.plan.interface import load_plan
 from tests.support import graph_containers
 from tests.support.graph_containers import PREDICT, Change, node, predicting, relu, require_refused, v, written
+from tests.support.refusals import refused
 
 FLOAT32 = {"dtype": "float32"}
 X = v(3)
@@ -122,5 +125,15 @@ def test_arguments_of_the_declared_types_are_accepted(tmp_path: Path) -> None:
         node("aten::mul.Tensor", X, 2),
         node("scalar::pow", 2, 0.5),
         node("aten::dropout", X, v(12), True),
+        node("aten::zeros", [1], pin_memory=False),
     )(plan)
     load_plan(written(tmp_path, plan), "cpu")
+
+
+@pytest.mark.parametrize("name", ["dtype", "layout", "memory_format"])
+def test_an_integer_that_stands_for_a_data_type_by_its_name_alone_is_refused(name: str) -> None:
+    """Some operators of TorchScript declare one as an integer."""
+    parameter = Parameter(name, "int", optional=True, length=None, keyword_only=False, required=False, written=False)
+    assert Checker([]).operand(None, parameter, "x") == Constant(None)
+    with refused(UnsafePlan, "x"):
+        Checker([]).operand(6, parameter, "x")
