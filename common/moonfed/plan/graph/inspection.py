@@ -7,7 +7,6 @@ made; each argument has its parameter's type; the entry points of a round have t
 
 from __future__ import annotations
 
-import keyword
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ import torch
 
 import moonfed.plan.custom_operators  # noqa: F401 - defines moonfed::sgd_, which plans may call
 from moonfed.errors import VersionMismatch
-from moonfed.plan.graph.arguments import ACCEPTED, Checker, Constant, Kind, Operand, Parameter
+from moonfed.plan.graph.arguments import Checker, Constant, Kind, Operand, Parameter
 from moonfed.plan.graph.container import (
     SHARED,
     Condition,
@@ -165,7 +164,7 @@ def operator_of(name: str) -> Operator:
     schema = function._schema
     parameters = tuple(map(Parameter.of, schema.arguments))
     written_out = any(argument.is_out for argument in schema.arguments)
-    if (written_out and name not in allowed_operators()) or not all(map(_is_usable, parameters)):
+    if (written_out and name not in allowed_operators()) or not all(parameter.usable for parameter in parameters):
         require_none([name])
     kinds = [str(result.real_type) for result in schema.returns]
     lists = kinds == ["List[Tensor]"]
@@ -177,12 +176,6 @@ def operator_of(name: str) -> Operator:
         results=None if lists else tuple(_RESULTS[kind] for kind in kinds),
         unpacked=lists or len(kinds) > 1,
     )
-
-
-def _is_usable(parameter: Parameter) -> bool:
-    inner = parameter.type.removeprefix("List[").removesuffix("]")
-    known = inner.removeprefix("Optional[").removesuffix("]") in ACCEPTED
-    return known and parameter.name.isidentifier() and not keyword.iskeyword(parameter.name)
 
 
 def _checked_graphs(container: Container) -> tuple[CheckedGraph, ...]:

@@ -8,6 +8,7 @@ import pytest
 
 from moonfed.errors import UnsafePlan
 from moonfed.plan.graph.arguments import Checker, Constant, Parameter
+from moonfed.plan.graph.container import Named
 from moonfed.plan.interface import load_plan
 from tests.support import graph_containers
 from tests.support.graph_containers import PREDICT, Change, node, predicting, relu, require_refused, v, written
@@ -102,6 +103,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
         f"{N}.approximate",
     ),
     "an equation with other characters": (predicting(node("aten::einsum", {"string": "i\n->i"}, [X])), f"{N}.args[0]"),
+    "a layout for a string": (predicting(node("aten::einsum", {"layout": "strided"}, [X])), f"{N}.args[0]"),
     "a plain text for a string": (predicting(node("aten::gelu", X, approximate="none")), f"{N}.kwargs.approximate"),
 }
 
@@ -137,3 +139,16 @@ def test_an_integer_that_stands_for_a_data_type_by_its_name_alone_is_refused(nam
     assert Checker([]).operand(None, parameter, "x") == Constant(None)
     with refused(UnsafePlan, "x"):
         Checker([]).operand(6, parameter, "x")
+
+
+def test_a_string_is_refused_for_an_argument_whose_strings_were_not_reviewed() -> None:
+    parameter = Parameter("path", "str", optional=False, length=None, keyword_only=False, required=True, written=False)
+    with refused(UnsafePlan, "x", "none"):
+        Checker([]).operand(Named("string", "none"), parameter, "x")
+
+
+def test_a_parameter_of_a_type_that_arguments_lack_cannot_be_given() -> None:
+    parameter = Parameter("x", "Storage", optional=False, length=None, keyword_only=False, required=True, written=False)
+    assert not parameter.usable
+    with refused(UnsafePlan, "x"):
+        Checker([]).operand(1, parameter, "x")

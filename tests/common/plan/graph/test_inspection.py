@@ -55,6 +55,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a result that is written over": (predicting(node("aten::add.out", X, X, out=X)), "operator"),
     "a statement of TorchScript": (predicting(node("aten::add.int", 1, 2)), "operator"),
     "a conversion without a data type": (predicting(node("aten::to.prim_Device", X, None, 9, False, True)), "operator"),
+    "a truth value as a result": (predicting(node("aten::is_floating_point", X)), "operator"),
     "a warning": (predicting(node("aten::warn", {"string": "x"}, results=0)), "operator"),
     "a mode of the process": (predicting(node("aten::set_grad_enabled", False, results=0)), "operator"),
     "unknown arithmetic": (predicting(node("scalar::exec", 1)), "operator"),
