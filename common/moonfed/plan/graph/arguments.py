@@ -6,7 +6,6 @@ So these are names in the container, and objects here. Strings select a variant 
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,12 +90,6 @@ class Parameter:
             required=not declared.has_default_value(),
             written=declared.alias_info is not None and declared.alias_info.is_write,
         )
-
-    @property
-    def usable(self) -> bool:
-        """Whether arguments for it exist, and code can name it."""
-        inner = self.type.removeprefix("List[").removesuffix("]").removeprefix("Optional[").removesuffix("]")
-        return inner in _ACCEPTED and self.name.isidentifier() and not keyword.iskeyword(self.name)
 
 
 class Checker:
@@ -197,7 +190,6 @@ _LITERALS: Mapping[str, Callable[[Argument], bool]] = {  # by type: whether it a
     "bool": lambda given: type(given) is bool,
     "Generator": lambda given: False,
 }
-_ACCEPTED = frozenset({*_VALUES, *_LITERALS, *_ENUMERATIONS, "str"})  # types of parameters, without lists
 
 
 def _enumeration(given: Argument, kind: str, where: str) -> Operand:

@@ -164,7 +164,7 @@ def operator_of(name: str) -> Operator:
     schema = function._schema
     parameters = tuple(map(Parameter.of, schema.arguments))
     written_out = any(argument.is_out for argument in schema.arguments)
-    if (written_out and name not in allowed_operators()) or not all(parameter.usable for parameter in parameters):
+    if written_out and name not in allowed_operators():
         require_none([name])
     kinds = [str(result.real_type) for result in schema.returns]
     lists = kinds == ["List[Tensor]"]

@@ -147,8 +147,7 @@ def test_a_string_is_refused_for_an_argument_whose_strings_were_not_reviewed() -
         Checker([]).operand(Named("string", "none"), parameter, "x")
 
 
-def test_a_parameter_of_a_type_that_arguments_lack_cannot_be_given() -> None:
+def test_a_parameter_of_an_unknown_type_cannot_be_given() -> None:
     parameter = Parameter("x", "Storage", optional=False, length=None, keyword_only=False, required=True, written=False)
-    assert not parameter.usable
     with refused(UnsafePlan, "x"):
         Checker([]).operand(1, parameter, "x")
