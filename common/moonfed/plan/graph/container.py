@@ -59,7 +59,7 @@ NAMED: Mapping[str, frozenset[str] | None] = {  # arguments by name, and their n
     "device": frozenset({"plan"}),
     "string": None,  # see `inspection`
 }
-_FLOATS = {"inf": math.inf, "-inf": -math.inf}
+_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[\]{}]', re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9_.:\[\]-]{1,200}", re.ASCII)

@@ -53,7 +53,8 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a truth value for a float": (predicting(node("aten::dropout", X, True, True)), f"{N}.args[1]"),
     "a tensor for a number": (predicting(node("aten::add.Scalar", X, X)), f"{N}.args[1]"),
     "text for a number": (predicting(node("aten::add.Scalar", X, {"string": "1"})), f"{N}.args[1]"),
-    "not a number": (predicting(node("aten::add.Scalar", X, {"float": "nan"})), f"{N}.args[1]"),
+    "not a number, misspelt": (predicting(node("aten::add.Scalar", X, {"float": "NaN"})), f"{N}.args[1]"),
+    "not a number for an integer": (predicting(node("aten::select.int", X, 0, {"float": "nan"})), f"{N}.args[2]"),
     "infinity for an integer": (predicting(node("aten::select.int", X, 0, {"float": "inf"})), f"{N}.args[2]"),
     "a generator": (predicting(node("aten::bernoulli_.float", X, 0.5, generator=7)), f"{N}.generator"),
     "a reduction that is none": (predicting(node("aten::mse_loss", X, X, 77)), f"{N}.args[2]"),
@@ -118,7 +119,8 @@ def test_arguments_of_the_declared_types_are_accepted(tmp_path: Path) -> None:
     plan = graph_containers.linear()
     predicting(
         node("aten::add.Scalar", X, {"float": "-inf"}),
-        node("aten::index.Tensor", v(4), [None, v(2)]),
+        node("aten::add.Scalar", X, {"float": "nan"}),
+        node("aten::index.Tensor", v(5), [None, v(2)]),
         node("aten::sum.dim_IntList", X, [0, 1], dtype=FLOAT32),
         node("aten::sum.dim_IntList", X, 1),
         node("aten::bernoulli_.float", X, 0.5, generator=None),
@@ -126,7 +128,7 @@ def test_arguments_of_the_declared_types_are_accepted(tmp_path: Path) -> None:
         node("aten::einsum", {"string": "ij,jk->ik"}, [X, X], path=None),
         node("aten::mul.Tensor", X, 2),
         node("scalar::pow", 2, 0.5),
-        node("aten::dropout", X, v(12), True),
+        node("aten::dropout", X, v(13), True),
         node("aten::zeros", [1], pin_memory=False),
     )(plan)
     load_plan(written(tmp_path, plan), "cpu")
