@@ -278,6 +278,8 @@ TESTS: dict[int, list[str]] = {
         "common.sandbox.test_policy::test_network_programs_and_other_processes_are_out_of_reach",
         "common.sandbox.test_seccomp::test_a_call_of_a_32_bit_program_ends_the_process",
         "common.sandbox.test_seccomp::test_calls_are_denied_by_whatever_name_they_are_known",
+        "common.plan.graph.test_arguments::test_an_argument_of_another_type_is_refused_before_any_operator_runs",
+        "common.plan.graph.test_inspection::test_a_hostile_plan_is_refused_before_any_operator_runs",
     ],
     89: [
         "common.sandbox.test_policy::test_the_samples_memory_cannot_be_changed_even_by_the_superuser",

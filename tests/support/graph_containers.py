@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from moonfed.bundle.manifest import GRAPH_PLAN_FILE
+from moonfed.errors import UnsafePlan
+from moonfed.plan.interface import load_plan
 
 CLASSES, FEATURES = 3, 4
 Json = dict[str, Any]
+Change = Callable[[Json], None]
+# positions of the graphs
+BEGIN, STEP, SURVEY, END, METRICS, EVALUATE, PREDICT, METRIC = range(8)
+LATER_BEGIN, REFERENCES, LATER_STEP, STEP_KEPT, LATER_END = range(8, 13)
+PREDICTION = ["tensor:0", "tensor:1", "tensor:2", "inputs"]
 
 
 def v(number: int) -> Json:
@@ -239,3 +248,75 @@ def _predict() -> Json:
 def _metric() -> Json:
     nodes = (node("aten::select.int", v(0), 0, 0), node("aten::item", v(2)), node("scalar::truediv", v(3), v(1)))
     return graph(["sums", "samples"], *nodes, outputs={"metric": [4]})
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the operators that run within it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operators: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Callable[..., object], types: object, args: Any = (), kwargs: Any = None
+    ) -> object:
+        """Note an operator, and execute it."""
+        self.operators.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def predicting(*nodes: Json, inputs: list[str] | None = None, result: int | None = None) -> Change:
+    """Return a change of the plan's prediction; value 3 is its inputs, and 4 the first node's result."""
+
+    def change(plan: Json) -> None:
+        given = PREDICTION if inputs is None else inputs
+        made = len(given) + sum(each["results"] for each in nodes) - 1
+        plan["graphs"][PREDICT] = graph(given, *nodes, outputs={"outputs": [made if result is None else result]})
+
+    return change
+
+
+def setting(*path: str | int, to: object) -> Change:
+    """Return a change of one field."""
+
+    def change(plan: Json) -> None:
+        at: Any = plan
+        for name in path[:-1]:
+            at = at[name]
+        at[path[-1]] = to
+
+    return change
+
+
+def removing(*path: str | int) -> Change:
+    def change(plan: Json) -> None:
+        at: Any = plan
+        for name in path[:-1]:
+            at = at[name]
+        del at[path[-1]]
+
+    return change
+
+
+def together(*changes: Change) -> Change:
+    def change(plan: Json) -> None:
+        for each in changes:
+            each(plan)
+
+    return change
+
+
+def relu(*args: object, **kwargs: Any) -> Change:
+    return predicting(node("aten::relu", *args, **kwargs))
+
+
+def require_refused(directory: Path, change: Change, field: str) -> None:
+    """Require that loading the changed plan raises UnsafePlan about a field before any operator runs."""
+    plan = linear()
+    change(plan)
+    with Recorder() as recorder, pytest.raises(UnsafePlan) as caught:
+        load_plan(written(directory, plan), "cpu")
+    assert str(caught.value.field).startswith(field), (caught.value.field, str(caught.value))
+    assert recorder.operators == []
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from moonfed.errors import TrainingFailed, UnsafePlan
-from moonfed.plan.interface import METHODS, _executing, allocate, default_memory_format, load_plan
+from moonfed.plan.interface import METHODS, allocate, load_plan
 from tests.support.attack_plans import archive_of
 from tests.support.refusals import refused
 
@@ -27,28 +27,6 @@ def test_archives_that_are_not_plans_are_rejected(tmp_path: Path) -> None:
     path.write_bytes(archive_of(torch.nn.Linear(1, 1)))
     with refused(TrainingFailed, "method", "begin_round"):
         load_plan(path, "cpu")
-
-
-def test_a_failure_whose_message_cannot_be_decoded_is_the_plans() -> None:
-    """Torch's message has bytes of the memory beyond a table if a plan reads there."""
-    with pytest.raises(TrainingFailed, match=r"^the plan could not predict: 'utf-8' codec"), _executing("predict"):
-        b"dtype \xf4".decode()
-
-
-@pytest.mark.parametrize(
-    ("device", "precision", "channels", "expected"),
-    [
-        ("cpu", "float32", 16, "channels-last"),
-        ("cuda", "float32", 16, "contiguous"),
-        ("cuda:1", "float32", 63, "contiguous"),
-        ("cuda:1", "float32", 64, "channels-last"),
-        ("cuda", "bfloat16", 16, "channels-last"),
-        ("cuda", "float16", 16, "channels-last"),
-    ],
-)
-def test_the_default_memory_format_is_the_fastest(device: str, precision: str, channels: int, expected: str) -> None:
-    shapes = [(6, 3, 5, 5), (6,), (channels, 6, 5, 5), (channels,), (256, 400), (256,)]
-    assert default_memory_format(device, precision, shapes) == expected
 
 
 def test_expanded_zeros_are_allocated_and_stay_the_same_tensors() -> None:

@@ -108,7 +108,7 @@ class Checker:
             fail(where, "an integer", "null, as an integer is not checked by torch")
         if parameter.name == "pin_memory" and given is not False:
             fail(where, given if isinstance(given, bool) else "another value", "false or null")
-        if parameter.type == "Tensor" and not parameter.written and self._is_number(given):
+        if parameter.type == "Tensor" and not (parameter.optional or parameter.written) and self._is_number(given):
             return self._element(given, "number", parameter.name, where)  # torch makes a tensor of it
         if not parameter.type.startswith("List["):
             return self._element(given, parameter.type, parameter.name, where)
@@ -117,7 +117,7 @@ class Checker:
             if parameter.length is not None and parameter.length > 1 and len(given) not in (0, 1, parameter.length):
                 fail(where, f"{len(given)} elements", f"{parameter.length} elements")
             return self._elements(given, inner, parameter.name, where)
-        if parameter.length is None or inner not in ("int", "float"):
+        if parameter.length is None:
             fail(where, _shown(given), "a list")
         return self._element(given, inner, parameter.name, where)
 
@@ -190,7 +190,6 @@ _LITERALS: Mapping[str, Callable[[Argument], bool]] = {  # by type: whether it a
     "bool": lambda given: type(given) is bool,
     "Generator": lambda given: False,
 }
-ACCEPTED = frozenset({*_VALUES, *_LITERALS, *_ENUMERATIONS, "str"})  # types of parameters, without lists
 
 
 def _enumeration(given: Argument, kind: str, where: str) -> Operand:

@@ -59,11 +59,11 @@ NAMED: Mapping[str, frozenset[str] | None] = {  # arguments by name, and their n
     "device": frozenset({"plan"}),
     "string": None,  # see `inspection`
 }
-_FLOATS = {"inf": math.inf, "-inf": -math.inf}
+_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[\]{}]', re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9_.:\[\]-]{1,200}", re.ASCII)
-_OPERATOR = re.compile(r"[A-Za-z0-9_]{1,50}::[A-Za-z0-9_.]{1,100}|grad|grad_mode", re.ASCII)
+_OPERATOR = re.compile(r"[a-z]{1,20}::[A-Za-z_]\w{0,100}(\.\w{1,100})?|grad|grad_mode", re.ASCII)
 _NUMBER = "(0|[1-9][0-9]{0,8})"
 _SOURCE = re.compile(rf"({SHARED}|{FROZEN}|{PERSONAL}):{_NUMBER}|({ZEROS}|{VALUES})", re.ASCII)
 _INPUT = re.compile(

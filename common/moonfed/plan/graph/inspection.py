@@ -7,7 +7,6 @@ made; each argument has its parameter's type; the entry points of a round have t
 
 from __future__ import annotations
 
-import keyword
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ import torch
 
 import moonfed.plan.custom_operators  # noqa: F401 - defines moonfed::sgd_, which plans may call
 from moonfed.errors import VersionMismatch
-from moonfed.plan.graph.arguments import ACCEPTED, Checker, Constant, Kind, Operand, Parameter
+from moonfed.plan.graph.arguments import Checker, Constant, Kind, Operand, Parameter
 from moonfed.plan.graph.container import (
     SHARED,
     Condition,
@@ -35,6 +34,7 @@ from moonfed.plan.graph.container import (
 from moonfed.plan.graph.scalars import SCALARS, set_grad_mode
 from moonfed.plan.inspection.operator_list import allowed_operators, require_none
 
+_SIZES = frozenset({"aten::sym_size.int"})  # `size` of a script, as a number: it reads no element
 MAXIMUM_CHAIN = 16  # graphs of which each reads what the one before it keeps
 MAXIMUM_ALIKE = 16  # rounds that only their conditions distinguish
 ENTRY_INPUTS: Mapping[str, frozenset[str]] = {  # what each is given, besides tensors, kept values and hyperparameters
@@ -137,23 +137,23 @@ def inspected(container: Container) -> tuple[CheckedGraph, ...]:
 def _require_operators(graphs: Iterable[Graph]) -> None:
     found = {node.operator for graph in graphs for node in graph.nodes if "::" in node.operator}
     found = {name for name in found if not name.startswith("scalar::")}
-    allowed = allowed_operators()
+    allowed = allowed_operators() | _SIZES
     require_none(
         [name for name in found if "backward" in name or not ({name, f"{name.partition('.')[0]}.*"} & allowed)]
     )
     for name in sorted(found):
-        _operator(name)
+        operator_of(name)
 
 
 @cache
-def _operator(name: str) -> Operator:
+def operator_of(name: str) -> Operator:
     """Return an allowed operator; VersionMismatch if this torch lacks it, UnsafePlan if it is not one of tensors."""
     torch_c: Any = torch._C
     plain, _, overload = name.partition(".")
-    if not torch_c._dispatch_has_kernel(name):
+    if not torch_c._dispatch_has_kernel(name):  # as of TorchScript's language
         known = [schema.overload_name for schema in torch_c._jit_get_schemas_for_operator(plain)]
         if overload in known:
-            require_none([name])  # of TorchScript's language
+            require_none([name])
         raise VersionMismatch(
             f"this plan calls {name}, which torch {torch.__version__} of this device lacks",
             field="operator",
@@ -164,7 +164,7 @@ def _operator(name: str) -> Operator:
     schema = function._schema
     parameters = tuple(map(Parameter.of, schema.arguments))
     written_out = any(argument.is_out for argument in schema.arguments)
-    if (written_out and name not in allowed_operators()) or not all(map(_is_usable, parameters)):
+    if written_out and name not in allowed_operators():
         require_none([name])
     kinds = [str(result.real_type) for result in schema.returns]
     lists = kinds == ["List[Tensor]"]
@@ -176,12 +176,6 @@ def _operator(name: str) -> Operator:
         results=None if lists else tuple(_RESULTS[kind] for kind in kinds),
         unpacked=lists or len(kinds) > 1,
     )
-
-
-def _is_usable(parameter: Parameter) -> bool:
-    inner = parameter.type.removeprefix("List[").removesuffix("]")
-    known = inner.removeprefix("Optional[").removesuffix("]") in ACCEPTED
-    return known and parameter.name.isidentifier() and not keyword.iskeyword(parameter.name)
 
 
 def _checked_graphs(container: Container) -> tuple[CheckedGraph, ...]:
@@ -248,7 +242,7 @@ class _GraphCheck:
             return self._grad(node, where)
         if node.operator == "grad_mode" or node.operator.startswith("scalar::"):
             return self._arithmetic(node, where)
-        operator = _operator(node.operator)
+        operator = operator_of(node.operator)
         args, kwargs = self._arguments(node, operator.parameters, where)
         kinds = [Kind.TENSOR] * node.results if operator.results is None else operator.results
         if node.results != len(kinds):
@@ -359,21 +353,15 @@ def _require_outputs(checked: CheckedGraph, entry: str, where: str) -> None:
 
 def _require_distinct(rounds: Sequence[Round]) -> None:
     """Require that no two rounds fit at once."""
-    alike: dict[tuple[object, ...], list[Round]] = defaultdict(list)
-    for one in rounds:
-        alike[(one.memory_format, one.scaled, one.previous, one.roles)].append(one)
+    alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for at, one in enumerate(rounds):
+        alike[(one.memory_format, one.scaled, one.previous, one.roles)].append(at)
     for group in alike.values():
         if len(group) > MAXIMUM_ALIKE:
             fail("number of rounds that only their conditions distinguish", len(group), f"at most {MAXIMUM_ALIKE}")
         for first, second in combinations(group, 2):
-            if _satisfiable((*first.where, *second.where)):
-                at = rounds.index(second)
-                fail(f"rounds[{at}].where", str([tuple_of(each) for each in second.where]), "unlike another round's")
-
-
-def tuple_of(condition: Condition) -> tuple[str, str, float]:
-    """Return a condition as the container spells it."""
-    return condition.name, condition.comparison, condition.value
+            if _satisfiable((*rounds[first].where, *rounds[second].where)):
+                fail(f"rounds[{second}].where", f"met whenever rounds[{first}].where is", "one that excludes it")
 
 
 def _satisfiable(conditions: Sequence[Condition]) -> bool:

@@ -250,7 +250,8 @@ class GraphPlan:
             found = found[wanted.model][wanted.index]
         elif wanted.kind == "received":
             found = found[wanted.name][wanted.index]
-        return found.to(self._device) if isinstance(found, torch.Tensor) else found
+        # Detached: a graph that changes a shape in place must not change that of the caller's tensor.
+        return found.to(self._device).detach() if isinstance(found, torch.Tensor) else found
 
 
 def load_graph_plan(

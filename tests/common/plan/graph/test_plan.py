@@ -15,7 +15,20 @@ from moonfed.errors import TrainingFailed
 from moonfed.plan.graph.plan import GraphPlan
 from moonfed.plan.interface import Plan, load_plan
 from tests.support import graph_containers
-from tests.support.graph_containers import CLASSES, FEATURES, Json, graph, node, v, written
+from tests.support.graph_containers import (
+    BEGIN,
+    CLASSES,
+    FEATURES,
+    LATER_BEGIN,
+    METRICS,
+    PREDICT,
+    SURVEY,
+    Json,
+    graph,
+    node,
+    v,
+    written,
+)
 from tests.support.refusals import refused
 
 HYPERPARAMETERS = {"learning_rate": 0.1, "mu": 0.3, "unknown": 1.0}
@@ -50,7 +63,7 @@ def eager(model: Model, steps: int, loss_of: Callable[[torch.Tensor], torch.Tens
         optimiser.zero_grad()
         loss = loss_of(linear(loss_inputs(), *model))
         loss.backward()  # type: ignore[no-untyped-call]
-        model[1].grad += push  # type: ignore[operator]
+        model[1].grad.add_(push)  # type: ignore[union-attr]
         optimiser.step()
         losses.append(float(loss.detach()))
     return losses
@@ -143,6 +156,52 @@ def test_a_failure_inside_a_graph_is_the_plans_and_the_next_call_works(
     with pytest.raises(TrainingFailed, match="could not take a step"):
         plan.step(batch[0], batch[1] + CLASSES, EMPTY, EMPTY)
     assert torch.isfinite(plan.step(*batch, EMPTY, EMPTY))
+
+
+def test_a_graph_cannot_change_the_shape_of_the_callers_tensor(tmp_path: Path, models: list[Model]) -> None:
+    container = graph_containers.linear()
+    made = graph(["inputs"], node("aten::unsqueeze_", v(0), 0), outputs={"outputs": [1]})
+    container["graphs"][PREDICT] = made
+    plan = load_plan(written(tmp_path, container), "cpu")
+    plan.begin_round(models[0], [], {}, HYPERPARAMETERS)
+    inputs = torch.ones(2, 3)
+    assert plan.predict(inputs).shape == (1, 2, 3)
+    assert inputs.shape == (2, 3)
+
+
+def test_nothing_of_a_round_lasts_into_the_next(tmp_path: Path, models: list[Model]) -> None:
+    container = graph_containers.linear()
+    container["graphs"][BEGIN]["inputs"].append("steps")  # value 5: at most the classes
+    container["graphs"][BEGIN]["nodes"] = [node("aten::narrow", v(0), 0, 0, v(5)), node("aten::clone", v(6))]
+    container["graphs"][BEGIN]["kept"] = {"momenta.0": 7, "momenta.1": 7, "seen": 7}
+    container["graphs"][SURVEY] = graph(["inputs"], kept={"surveyed": 0})
+    container["graphs"][METRICS] = graph(["kept:surveyed"], node("aten::sum", v(0)), outputs={"sum": [1]})
+    del container["graphs"][LATER_BEGIN:], container["rounds"][1:]
+    plan = load_plan(written(tmp_path, container), "cpu")
+    plan.begin_round(models[0], [], {}, HYPERPARAMETERS, 1)
+    plan.survey(torch.ones(2), torch.ones(2), 0)
+    assert plan.metrics() == {"sum": 2.0}
+    plan.begin_round(models[0], [], {}, HYPERPARAMETERS, 1)
+    with pytest.raises(TrainingFailed, match="nothing has stored surveyed"):
+        plan.metrics()
+    with pytest.raises(TrainingFailed, match="could not begin a round"):
+        plan.begin_round(models[0], [], {}, HYPERPARAMETERS, CLASSES + 1)
+    with pytest.raises(TrainingFailed, match="begun no round"):
+        plan.end_round(1)
+
+
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels-last"])
+def test_weights_of_convolutions_have_the_memory_format(
+    tmp_path: Path, models: list[Model], memory_format: str
+) -> None:
+    container = graph_containers.linear()
+    container["rounds"].append(container["rounds"][0] | {"memory_format": "contiguous"})
+    container["tensors"].append({"shape": [2, 3, 4, 5], "dtype": "float32", "source": "zeros", "trained": False})
+    container["graphs"][PREDICT] = graph(["tensor:4"], node("aten::clone", v(0)), outputs={"outputs": [1]})
+    plan = load_plan(written(tmp_path, container), "cpu", memory_format=memory_format)
+    plan.begin_round(models[0], [], {}, HYPERPARAMETERS)
+    last = plan.predict(torch.ones(1)).is_contiguous(memory_format=torch.channels_last)
+    assert last == (memory_format == "channels-last")
 
 
 def test_mixed_precision_is_that_of_the_lowered_nodes(
