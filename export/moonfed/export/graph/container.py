@@ -36,6 +36,7 @@ _SCALARS: Mapping[Any, str] = {
     torch._sym_sqrt: "sqrt",
 }
 _MARK, _GRAD = torch.ops.moonfed_tracing.mark.default, torch.ops.moonfed_tracing.grad.default
+_END = (1 << 63) - 1  # of a slice
 _GRAD_MODE = torch._C._set_grad_enabled
 _ARGUMENTS = {"previous_models": "previous"}
 
@@ -130,6 +131,7 @@ class _Graph:
         self._traced, self._tensors = traced, tensors
         self._ids: dict[str, list[int]] = {}  # of the values of a node, by its name
         self._next = 0
+        self._sizes: dict[str, list[int]] = {}  # the values of sizes, by their symbols
         self._nodes: list[Json] = []
         self._lowered = 0
 
@@ -167,6 +169,10 @@ class _Graph:
             self._ids[node.name] = [self._ids[source.name][place]]
         elif target is _MARK:
             self._ids[node.name], self._lowered = self._ids[node.args[0].name], len(self._nodes)
+        elif target is torch.ops.aten.slice.Tensor and tuple(node.args[2:]) == (0, _END):
+            self._ids[node.name] = self._ids[node.args[0].name]  # all of a dimension, which is not always recorded
+        elif target is torch.ops.aten.sym_size.int and (known := self._sizes.get(str(node.meta["val"]))):
+            self._ids[node.name] = known
         elif target is _GRAD_MODE:
             self._emit(node, "grad_mode", node.args, {}, 0)
         elif target is _GRAD:
@@ -176,6 +182,8 @@ class _Graph:
             found = node.meta.get("val")
             count = len(found) if isinstance(found, list | tuple) else int(found is not None)
             self._emit(node, name, node.args, node.kwargs, count)
+            if target is torch.ops.aten.sym_size.int:
+                self._sizes[str(found)] = self._ids[node.name]
         elif target in _SCALARS:
             self._emit(node, f"scalar::{_SCALARS[target]}", node.args, {}, 1)
         else:
