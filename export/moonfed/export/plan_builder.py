@@ -55,14 +55,30 @@ def build_plan(
 
 
 def compile_plan(
-    network: Network, method: Method, hyperparameter_names: Iterable[str], *, model: str, **parts: Any
+    network: Network,
+    method: Method,
+    hyperparameter_names: Iterable[str],
+    *,
+    criterion: Criterion | None = None,
+    optimiser: Optimiser | None = None,
+    augmentation: torch.nn.Module | None = None,
+    parts: TensorParts | None = None,
+    model: str,
 ) -> torch.jit.ScriptModule:
-    """Compile a plan to TorchScript, without weights; the network is not modified.
+    """Compile a plan, as `build_plan` builds it, to TorchScript, without weights; the network is not modified.
 
-    `parts`: the optional arguments of `build_plan`. `model`: its name for error messages. Raises InvalidInput if
-    TorchScript cannot compile the network or the objective.
+    `model`: its name for error messages. Raises InvalidInput if TorchScript cannot compile the network or the
+    objective.
     """
-    plan = build_plan(network, method, hyperparameter_names, **parts)
+    plan = build_plan(
+        network,
+        method,
+        hyperparameter_names,
+        criterion=criterion,
+        optimiser=optimiser,
+        augmentation=augmentation,
+        parts=parts,
+    )
     _drop_weights(plan)
     try:
         with quiet_torchscript():

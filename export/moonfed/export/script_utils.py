@@ -7,7 +7,7 @@ def largest(left: int, right: int) -> int:
     """Return the larger number, which may be a symbol outside of scripts."""
     if torch.jit.is_scripting():  # type: ignore[attr-defined]
         return max(left, right)
-    found: int = torch.sym_max(left, right)
+    found: int = torch.sym_max(left, right)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -15,7 +15,7 @@ def rounded(number: float) -> int:
     """Return a number of steps to the nearest integer, which may be a symbol outside of scripts."""
     if torch.jit.is_scripting():  # type: ignore[attr-defined]
         return int(number + 0.5)
-    found: int = torch.sym_int(number + 0.5)
+    found: int = torch.sym_int(number + 0.5)  # type: ignore[no-untyped-call]
     return found
 
 

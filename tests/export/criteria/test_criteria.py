@@ -46,7 +46,7 @@ def metric_of(chosen: Criterion, outputs: torch.Tensor, targets: torch.Tensor) -
     """The metric of sums over two unequal batches."""
     parts = [slice(0, 3), slice(3, None)]
     sums = sum((chosen.sums(outputs[part], targets[part]).double() for part in parts), torch.zeros([]).double())
-    return chosen.metric(sums, len(outputs))
+    return float(chosen.metric(sums, len(outputs)))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

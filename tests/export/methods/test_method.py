@@ -50,4 +50,4 @@ def test_the_hooks_of_the_base_change_nothing() -> None:
     references = torch.arange(6.0).reshape(1, 2, 3)
     assert torch.equal(objective.references(references, {}), references)
     assert objective(loss, loss, loss, loss, references, {}) is loss
-    assert (objective.results(parameters, 3, {}), objective.metrics(parameters, {})) == ({}, {})
+    assert (objective.results(parameters, torch.tensor(3.0), {}), objective.metrics(parameters, {})) == ({}, {})

@@ -20,6 +20,7 @@ from moonfed.plan.interface import MEMORY_FORMATS
 from moonfed.version import GRAPH_PLAN_INTERFACE
 
 Json = Any
+Node = Any  # torch.fx.Node, whose arguments may be anything
 _SCALARS: Mapping[Any, str] = {
     operator.add: "add",
     operator.sub: "sub",
@@ -33,7 +34,7 @@ _SCALARS: Mapping[Any, str] = {
     torch.sym_float: "float",
     torch.sym_max: "max",
     torch.sym_min: "min",
-    torch._sym_sqrt: "sqrt",
+    torch._sym_sqrt: "sqrt",  # type: ignore[attr-defined]
 }
 _MARK, _GRAD = torch.ops.moonfed_tracing.mark.default, torch.ops.moonfed_tracing.grad.default
 _END = (1 << 63) - 1  # of a slice
@@ -155,14 +156,14 @@ class _Graph:
             "kept": {name: self._value(value) for name, value in self._traced.kept.items()},
         }
 
-    def _input(self, node: torch.fx.Node) -> str:
+    def _input(self, node: Node) -> str:
         if node.name in self._traced.constants:
             return self._tensors.constant(self._traced.constants[node.name])
         name = self._traced.inputs[node.name]
         first, colon, rest = name.partition(":")
         return f"{_ARGUMENTS.get(first, first)}{colon}{rest}"
 
-    def _add(self, node: torch.fx.Node) -> None:
+    def _add(self, node: Node) -> None:
         target = node.target
         if target is operator.getitem:
             source, place = node.args
@@ -190,7 +191,7 @@ class _Graph:
             raise Untraceable(f"it needs {target}")
 
     def _emit(
-        self, node: torch.fx.Node | None, name: str, args: Iterable[Any], kwargs: Mapping[str, Any], results: int
+        self, node: Node | None, name: str, args: Iterable[Json], kwargs: Mapping[str, Json], results: int
     ) -> list[int]:
         self._nodes.append(
             {
@@ -206,13 +207,13 @@ class _Graph:
             self._ids[node.name] = ids
         return ids
 
-    def _value(self, value: Any) -> int:
+    def _value(self, value: Json) -> int:
         if isinstance(value, torch.fx.Node):
             (found,) = self._ids[value.name]
             return found
         return self._emit(None, "scalar::float", [value], {}, 1)[0]
 
-    def _argument(self, value: Any) -> Json:
+    def _argument(self, value: Json) -> Json:
         if isinstance(value, torch.fx.Node):
             return {"v": self._value(value)}
         if isinstance(value, list | tuple):
@@ -231,7 +232,7 @@ class _Graph:
         raise Untraceable(f"an operator's argument is {value!r}")
 
 
-def _needed(traced: Traced) -> list[torch.fx.Node]:
+def _needed(traced: Traced) -> list[Node]:
     """Return the nodes that have an effect, or lead to one."""
     nodes = list(traced.graph.nodes)[:-1]
     wanted = {
@@ -248,7 +249,7 @@ def _needed(traced: Traced) -> list[torch.fx.Node]:
     return found[::-1]
 
 
-def _acts(node: torch.fx.Node) -> bool:
+def _acts(node: Node) -> bool:
     target = node.target
     if target is _GRAD_MODE or target is _MARK:
         return True

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from moonfed.bundle.manifest import PERSONAL
-from moonfed.export.graph.tracer import Traced, Tracer, Untraceable, plain
+from moonfed.export.graph.tracer import Number, Traced, Tracer, Untraceable, plain
 from moonfed.export.training_plan import TrainingPlan
 from moonfed.plan.interface import CHANNELS_LAST, CONTIGUOUS, LOSS_SCALE
 
@@ -120,8 +120,8 @@ def _branches(
             rounds.append((graphs, traced.reference_count))
         unchanging.update((method, graphs[method]) for method in UNCHANGING)
         done.append(tuple(where))
-        for scaled, (found, references) in enumerate(rounds):
-            yield Round(start=start, scaled=bool(scaled), where=done[-1], reference_count=references, graphs=found)
+        for scaled, (found, references) in zip((False, True), rounds, strict=True):
+            yield Round(start=start, scaled=scaled, where=done[-1], reference_count=references, graphs=found)
         for name, sign, value in where:
             others = (each for each in (value, value + 1.0, value - 1.0) if not _HOLDS[sign](each, value))
             pending.append({**hints, name: next(others)})
@@ -141,16 +141,17 @@ class _RoundTracer:
     def graphs(self, known: Collection[str]) -> dict[str, Traced]:
         """Trace the methods in the order of a device's calls, except those that are known and leave no state."""
         steps, found = self._tracer.number("steps", STEPS), dict[str, Traced]()
-        for method, trace in (
-            ("begin", lambda: self._begin(steps)),
-            ("survey_first", lambda: self._survey(trained=False)),
-            ("step", self._step),
-            ("survey_last", lambda: self._survey(trained=True)),
-            ("end", lambda: {"end": self._tracer.trace(self._plan.end_round, steps=steps)}),
-            ("metrics", self._metrics),
-            ("evaluate", self._evaluate),
-            ("predict", self._predict),
-        ):
+        traces: Mapping[str, Callable[[], dict[str, Traced]]] = {
+            "begin": lambda: self._begin(steps),
+            "survey_first": lambda: self._survey(trained=False),
+            "step": self._step,
+            "survey_last": lambda: self._survey(trained=True),
+            "end": lambda: {"end": self._tracer.trace(self._plan.end_round, steps=steps)},
+            "metrics": self._metrics,
+            "evaluate": self._evaluate,
+            "predict": self._predict,
+        }
+        for method, trace in traces.items():
             if method not in known:
                 found.update(trace())
             if method == "begin":
@@ -161,7 +162,7 @@ class _RoundTracer:
             raise Untraceable(f"its attribute {unexpected[0]!r} is no tensor and changes within a round")
         return found
 
-    def _begin(self, steps: Any) -> dict[str, Traced]:
+    def _begin(self, steps: Number) -> dict[str, Traced]:
         tracer, shapes = self._tracer, self._arguments.model
         traced = tracer.trace(
             _nothing(lambda **given: self._plan.begin_round(**given, hyperparameters=tracer.hyperparameters)),
@@ -224,7 +225,7 @@ def _shape(traced: Traced) -> torch.Size:
 
 
 def _nothing(call: Callable[..., None]) -> Callable[..., dict[str, list[Any]]]:
-    def called(**given: Any) -> dict[str, list[Any]]:
+    def called(**given: Number) -> dict[str, list[Any]]:
         call(**given)
         return {}
 

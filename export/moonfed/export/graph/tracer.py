@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -24,6 +24,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from moonfed.plan.interface import CHANNELS_LAST
 
+Argument = Any  # a tensor or a number, or lists and mappings of them
 Number = Any  # int, float, torch.SymInt or torch.SymFloat
 Stored = dict[str, Any]  # tensors and symbols by the path of the attribute that holds them
 _SYMBOLS = (torch.SymInt, torch.SymFloat)
@@ -108,7 +109,7 @@ class Tracer:
             found[_condition(guard.expr, names)] = None
         return list(found)
 
-    def trace(self, call: Callable[..., Mapping[str, Sequence[Any]]], **arguments: Any) -> Traced:
+    def trace(self, call: Callable[..., Mapping[str, Sequence[Any]]], **arguments: Argument) -> Traced:
         """Trace a call with arguments, which are tensors, numbers, or lists of them, by their names in graphs.
 
         `call` gets the arguments as torch.fx tracks them. Raises Untraceable if it cannot be traced, or changes what is
@@ -121,7 +122,7 @@ class Tracer:
         flat = {**dict(_named(arguments)), **numbers}
         before, results = stored(self.plan), _Results()
 
-        def run(*given: Any) -> list[Any]:
+        def run(*given: Argument) -> list[Any]:
             values = iter(given)
             outputs = call(**{name: _rebuilt(value, values) for name, value in arguments.items()})
             changed = {path: value for path, value in stored(self.plan).items() if before.get(path) is not value}
@@ -207,7 +208,7 @@ def _attributes(plan: torch.nn.Module) -> Iterator[tuple[str, Any]]:
                 yield from ((f"{name}.{key}{place}".lstrip("."), leaf) for place, leaf in _leaves(value))
 
 
-def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
+def _leaves(value: Argument) -> Iterator[tuple[str, Any]]:
     if isinstance(value, list | tuple):
         for index, each in enumerate(value):
             yield from ((f".{index}{place}", leaf) for place, leaf in _leaves(each))
@@ -224,7 +225,7 @@ def _named(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from _named({f"{name}:{key}": each for key, each in items})
 
 
-def _rebuilt(value: Any, values: Iterator[Any]) -> Any:
+def _rebuilt(value: Argument, values: Iterator[Any]) -> Argument:
     if isinstance(value, Mapping):
         return {key: _rebuilt(each, values) for key, each in value.items()}
     if isinstance(value, list):
@@ -238,7 +239,7 @@ def _first_paths(found: Stored) -> Stored:
     return {path: found[path] for path in paths.values()}
 
 
-def _condition(expression: Any, names: set[str]) -> tuple[str, str, float]:
+def _condition(expression: Argument, names: set[str]) -> tuple[str, str, float]:
     single = isinstance(expression, sympy.core.relational.Relational) and len(names) == 1
     name = next(iter(names))
     if single and name.startswith("hyperparameter:"):
@@ -255,18 +256,18 @@ def _one_gradient() -> Iterator[None]:
     """Record torch.autograd.grad as one operator, of the parameters that the loss depends on."""
     original = torch.autograd.grad
 
-    def grad(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], **_: Any) -> list[Any]:
+    def grad(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], **_: Argument) -> list[Any]:
         torch.autograd.grad = original  # which torch calls by its name
         try:
             with proxy_tensor.disable_proxy_modes_tracing(), torch._C.DisableTorchFunction():
                 gradients = original(outputs, list(inputs), allow_unused=True, retain_graph=True)
         finally:
-            torch.autograd.grad = grad
+            torch.autograd.grad = grad  # type: ignore[assignment]
         used = [tensor for tensor, gradient in zip(inputs, gradients, strict=True) if gradient is not None]
         found = iter(torch.ops.moonfed_tracing.grad(outputs[0], used) if used else [])
         return [None if gradient is None else next(found) for gradient in gradients]  # a list, as in scripts
 
-    torch.autograd.grad = grad
+    torch.autograd.grad = grad  # type: ignore[assignment]
     try:
         yield
     finally:

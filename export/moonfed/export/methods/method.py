@@ -120,7 +120,7 @@ class Objective(torch.nn.Module):
         return nothing
 
     def metrics(self, parameters: list[torch.Tensor], hyperparameters: dict[str, float]) -> dict[str, torch.Tensor]:
-        """Return the objective's measurements of the round by name, scalars; one that is not finite was not measured."""
+        """Return the objective's measurements of the round by name, scalars; not finite: there is none."""
         nothing: dict[str, torch.Tensor] = {}
         return nothing
 
