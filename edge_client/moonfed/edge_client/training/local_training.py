@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from moonfed.bundle.manifest import PERSONAL
 from moonfed.edge_client.training.batches import BatchFeed
 from moonfed.edge_client.training.budget import Budget
 from moonfed.edge_client.training.cuda_graph import CUDA_GRAPHS, StepCapture, launcher, own_stream
@@ -87,7 +88,7 @@ def train_round(
 
     with own_stream(accelerator):
         # Before the first step: score and survey the global model.
-        plan.begin_round(model, previous_models, received, spec.hyperparameters, budget.steps)
+        plan.begin_round(model, previous_models, _present(received), spec.hyperparameters, budget.steps)
         score = evaluate(plan, holdout, spec.batch_size, heartbeat) if holdout else None
         if plan.wants_survey(False):
             survey(plan, data, spec.batch_size, budget.taken, heartbeat)
@@ -128,6 +129,15 @@ def train_round(
             metrics=plan.metrics(),
             holdout=score,
         )
+
+
+def _present(received: Mapping[str, Sequence[torch.Tensor]]) -> dict[str, Sequence[torch.Tensor]]:
+    """Leave out roles of zeros, which count as absent: what they stand for need not be computed."""
+    return {
+        role: tensors
+        for role, tensors in received.items()
+        if role == PERSONAL or any(bool(tensor.any()) for tensor in tensors)
+    }
 
 
 def survey(

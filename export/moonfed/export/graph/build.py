@@ -17,13 +17,12 @@ BATCH, OTHER_BATCH = 57, 3  # samples; no size in a network should equal the fir
 def graph_plan(plan: TrainingPlan, arguments: Arguments) -> bytes:
     """Trace a plan to its container; Untraceable if a graph cannot express it."""
     starts = starts_of(plan, arguments)
-    found = container(plan, arguments, trace_rounds(plan, arguments, starts, BATCH))
-    first, second = (
-        container(plan, arguments, trace_rounds(plan, arguments, starts[-1:], batch)) for batch in (BATCH, OTHER_BATCH)
-    )
-    if first != second:
+    rounds = trace_rounds(plan, arguments, starts, BATCH)
+    last = [each for each in rounds if each.start == starts[-1]]
+    again = trace_rounds(plan, arguments, starts[-1:], OTHER_BATCH)
+    if container(plan, arguments, last) != container(plan, arguments, again):
         raise Untraceable("its steps depend on the size of the batch")
-    return found
+    return container(plan, arguments, rounds)
 
 
 def require_equal(

@@ -39,6 +39,7 @@ _SCALARS: Mapping[Any, str] = {
 _MARK, _GRAD = torch.ops.moonfed_tracing.mark.default, torch.ops.moonfed_tracing.grad.default
 _END = (1 << 63) - 1  # of a slice
 _GRAD_MODE = torch._C._set_grad_enabled
+_STANDING_IN = {"moonfed_tracing::gru": "aten::gru.input", "moonfed_tracing::lstm": "moonfed::lstm"}
 _ARGUMENTS = {"previous_models": "previous"}
 
 
@@ -180,6 +181,7 @@ class _Graph:
             self._emit(node, "grad", node.args, {}, len(node.args[1]))
         elif isinstance(target, torch._ops.OpOverload):
             name = target._schema.name + (f".{target._schema.overload_name}" if target._schema.overload_name else "")
+            name = _STANDING_IN.get(name, name)
             found = node.meta.get("val")
             count = len(found) if isinstance(found, list | tuple) else int(found is not None)
             self._emit(node, name, node.args, node.kwargs, count)

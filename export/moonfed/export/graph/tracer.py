@@ -47,6 +47,32 @@ for _optimiser in ("moonfed::sgd_", "moonfed::adam_"):
     torch.library.register_fake(_optimiser, lambda *_, **__: None)  # which takes symbols for its numbers
 
 
+# Stand-ins for recurrent layers, whose fakes would take every step of a series: they have the results' shapes, layout
+# and dependences.
+_SIZES = "bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first"
+_library.define(f"gru(Tensor input, Tensor hx, Tensor[] params, {_SIZES}) -> (Tensor, Tensor)")  # type: ignore[no-untyped-call]
+_library.define(f"lstm(Tensor input, Tensor[] hx, Tensor[] params, {_SIZES}) -> (Tensor, Tensor, Tensor)")  # type: ignore[no-untyped-call]
+
+
+def _recurrent(
+    inputs: torch.Tensor,
+    hx: torch.Tensor | Sequence[torch.Tensor],
+    weights: Sequence[torch.Tensor],
+    *options: bool | int | float,
+) -> tuple[torch.Tensor, ...]:
+    both, batch_first = options[-2:]
+    states = [hx] if isinstance(hx, torch.Tensor) else list(hx)
+    sums = [tensor.sum() for tensor in (inputs, *states, *weights)]
+    total = torch.stack([each.to(states[0].dtype) for each in sums]).sum()
+    sides = inputs.transpose(0, 1).shape[:2] if batch_first else inputs.shape[:2]
+    found = total + torch.zeros([*sides, states[0].size(2) * (2 if both else 1)], dtype=states[0].dtype)
+    return (found.transpose(0, 1) if batch_first else found, *(state + total for state in states))
+
+
+for _layer in ("gru", "lstm"):
+    _library.impl(_layer, _recurrent, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
+
+
 class Untraceable(Exception):
     """A plan that no graph can express; the message says why, as a clause."""
 
@@ -128,7 +154,7 @@ class Tracer:
             changed = {path: value for path, value in stored(self.plan).items() if before.get(path) is not value}
             return results.flatten(outputs, _first_paths(changed))
 
-        with self.mode, _one_gradient():
+        with self.mode, _one_gradient(), _standing_in():
             try:
                 module = proxy_tensor.make_fx(run, tracing_mode="symbolic", pre_dispatch=True)(*flat.values())
             except Exception as error:  # torch has many kinds
@@ -272,6 +298,20 @@ def _one_gradient() -> Iterator[None]:
         yield
     finally:
         torch.autograd.grad = original
+
+
+@contextmanager
+def _standing_in() -> Iterator[None]:
+    """Record the stand-ins for recurrent layers."""
+    places = ((torch._VF, "gru"), (torch.ops.moonfed, "lstm"))
+    originals = [getattr(owner, name) for owner, name in places]
+    for owner, name in places:
+        setattr(owner, name, getattr(torch.ops.moonfed_tracing, name))
+    try:
+        yield
+    finally:
+        for (owner, name), original in zip(places, originals, strict=True):
+            setattr(owner, name, original)
 
 
 def _reason(error: BaseException) -> str:
