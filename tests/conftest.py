@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
 import shutil
@@ -50,7 +51,12 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt what was collected, millions of objects, from garbage collection, and make full collections rare."""
+    """Exempt what was collected, millions of objects, from garbage collection, and make full collections rare.
+
+    Bundles get no graph plans, except in tests about them.
+    """
+    if "moonfed.export.bundle_builder" in sys.modules:
+        importlib.import_module("tests.support.without_graph_plans")
     share_tables()
     gc.freeze()
     gc.set_threshold(700, 10, 40)

@@ -27,6 +27,7 @@ from botocore.session import get_session
 from pydantic import TypeAdapter
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
+import tests.support.without_graph_plans  # noqa: F401 - it is undone by `with_graph_plans`
 from moonfed.export.onnx_graph import OPSET
 from moonfed.registry import Registry
 from tests.support.forked_process import AGENT_MODULE, CHILDREN, MODULES, PROGRAMS, READY, become, module_of

@@ -50,7 +50,7 @@ def container(plan: TrainingPlan, arguments: Arguments, rounds: Sequence[Round])
     described = []
     for each in rounds:
         places = {}
-        for method, traced in each.graphs.items():
+        for method, traced in sorted(each.graphs.items()):
             text = _compact(_Graph(traced, tensors).described())
             places[method] = graphs.setdefault(text, len(graphs))
         formats = (
@@ -171,8 +171,8 @@ class _Graph:
             self._ids[node.name] = [self._ids[source.name][place]]
         elif target is _MARK:
             self._ids[node.name], self._lowered = self._ids[node.args[0].name], len(self._nodes)
-        elif target is torch.ops.aten.slice.Tensor and tuple(node.args[2:]) == (0, _END):
-            self._ids[node.name] = self._ids[node.args[0].name]  # all of a dimension, which is not always recorded
+        elif _changes_nothing(node):
+            self._ids[node.name] = self._ids[node.args[0].name]
         elif target is torch.ops.aten.sym_size.int and (known := self._sizes.get(str(node.meta["val"]))):
             self._ids[node.name] = known
         elif target is _GRAD_MODE:
@@ -249,6 +249,12 @@ def _needed(traced: Traced) -> list[Node]:
             found.append(node)
             wanted.update(each.name for each in node.all_input_nodes)
     return found[::-1]
+
+
+def _changes_nothing(node: Node) -> bool:
+    """Return whether a node is a view of all elements, which torch does not always record."""
+    whole = node.target is torch.ops.aten.slice.Tensor and tuple(node.args[2:]) == (0, _END)
+    return whole or node.target is torch.ops.aten.alias.default
 
 
 def _acts(node: Node) -> bool:

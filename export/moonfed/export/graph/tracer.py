@@ -103,8 +103,8 @@ class Tracer:
         self._names: dict[str, str] = {}  # of what symbols stand for
         memory = {id(tensor): self._copied(tensor, memory_format) for tensor in unique_tensors(plan)}
         self.plan: Any = copy.deepcopy(plan, dict(memory))
-        # by the fake tensor's identity: its name. All of them live as long as this tracer.
         self._tensors = {id(fake): f"tensor:{index}" for index, fake in enumerate(memory.values())}
+        self._alive: list[Argument] = list(memory.values())  # so that no other object gets the identity of one
         self._kept: Stored = {}
         self.batch = self.number("batch", batch)
         self.hyperparameters = {name: self.number(f"hyperparameter:{name}", float(hints[name])) for name in hints}
@@ -182,6 +182,7 @@ class Tracer:
                 parent, _, name = path.rpartition(".")
                 setattr(self.plan.get_submodule(parent), name, value)
             self._kept[path] = value
+            self._alive.append(value)
 
     def _copied(self, tensor: torch.Tensor, memory_format: str) -> torch.Tensor:
         layout = (
