@@ -54,6 +54,11 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a tensor for a number": (predicting(node("aten::add.Scalar", X, X)), f"{N}.args[1]"),
     "text for a number": (predicting(node("aten::add.Scalar", X, {"string": "1"})), f"{N}.args[1]"),
     "not a number, misspelt": (predicting(node("aten::add.Scalar", X, {"float": "NaN"})), f"{N}.args[1]"),
+    "infinity as a data type": (
+        predicting(node("aten::add.Scalar", X, {"dtype": "inf"})),
+        f"dtype in {N}.args[1]",
+    ),
+    "a list for infinity": (predicting(node("aten::add.Scalar", X, {"float": []})), f"{N}.args[1]"),
     "not a number for an integer": (predicting(node("aten::select.int", X, 0, {"float": "nan"})), f"{N}.args[2]"),
     "infinity for an integer": (predicting(node("aten::select.int", X, 0, {"float": "inf"})), f"{N}.args[2]"),
     "a generator": (predicting(node("aten::bernoulli_.float", X, 0.5, generator=7)), f"{N}.generator"),
