@@ -135,6 +135,7 @@ def test_arguments_of_the_declared_types_are_accepted(tmp_path: Path) -> None:
         node("scalar::pow", 2, 0.5),
         node("aten::dropout", X, v(13), True),
         node("aten::zeros", [1], pin_memory=False),
+        node("aten::div.out", X, X, out=v(4)),
     )(plan)
     load_plan(written(tmp_path, plan), "cpu")
 
