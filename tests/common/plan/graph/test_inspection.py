@@ -106,6 +106,8 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "arithmetic on lists": (predicting(node("scalar::mul", [1], 9)), f"{N}.args[0]"),
     "arithmetic of three": (predicting(node("scalar::pow", 2, 3, 5)), f"{N}.args"),
     "a mode that is a number": (predicting(node("grad_mode", 1, results=0), result=3), f"{N}.args"),
+    "arithmetic with options": (predicting(node("scalar::add", 1, 2, alpha=2)), f"{N}.args"),
+    "arithmetic with two results": (predicting(node("scalar::add", 1, 2, results=2)), f"{N}.args"),
     "two modes": (predicting(node("grad_mode", True, True, results=0), result=3), f"{N}.args"),
     "a mode with options": (predicting(node("grad_mode", True, results=0, inference=True), result=3), f"{N}.args"),
     "a mode with a result": (predicting(node("grad_mode", True)), f"{N}.args"),
