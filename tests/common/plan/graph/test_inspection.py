@@ -147,10 +147,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a graph that is absent": (setting("rounds", 0, "graphs", "end", to=13), "rounds[0].graphs.end"),
     "an entry point without a graph": (removing("rounds", 0, "graphs", "predict"), "rounds[0].graphs's field"),
     "an unknown entry point": (setting("rounds", 0, "graphs", "setup", to=0), "rounds[0].graphs's field"),
-    "a step of the targets in a prediction": (
-        setting("rounds", 0, "graphs", "predict", to=STEP),
-        "rounds[0].graphs.predict",
-    ),
+    "targets in a prediction": (setting("graphs", PREDICT, "inputs", 3, to="targets"), "rounds[0].graphs.predict"),
     "the model in a step": (setting("rounds", 0, "graphs", "step", to=BEGIN), "rounds[0].graphs.step"),
     "kept values before they are kept": (setting("rounds", 1, "graphs", "begin", to=BEGIN), "rounds[1].graphs."),
     "kept values in the beginning": (
