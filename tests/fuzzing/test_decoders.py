@@ -11,7 +11,7 @@ from tests.fuzzing.decoder import CORPUS, Decoder, location
 from tests.fuzzing.mutation import mutants
 
 MUTANTS = 300
-SLOW_MUTANTS = 60  # of those that torch loads
+SLOW_MUTANTS = 60  # of those that torch loads or runs
 
 
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: decoder.name)
@@ -19,7 +19,7 @@ def test_only_our_own_errors_escape(decoder: Decoder) -> None:
     seeds = list(decoder.seeds())
     for seed in seeds:
         decoder.read(seed)  # otherwise mutants would end at the first check
-    count = SLOW_MUTANTS if decoder.name in ("plan_code", "plan_pickle") else MUTANTS
+    count = SLOW_MUTANTS if decoder.name in ("plan_code", "plan_pickle", "graph_mutants") else MUTANTS
     stored = list(decoder.stored().values())
     inputs = [b"", *stored, *islice(mutants([*seeds, *stored], 1, decoder.largest), count)]
     escaped = {location(error) for content in inputs if (error := decoder.check(content))}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,6 @@ class GraphPlan:
         self._round: Round | None = None
         self._hyperparameters: dict[str, float] = {}
         self._kept: dict[str, Any] = {}
-        self._received: dict[Input, torch.Tensor] = {}
 
     def load_frozen(self, tensors: Tensors) -> None:
         """Copy the frozen tensors in, in the manifest's order, once for all rounds."""
@@ -231,7 +231,7 @@ class GraphPlan:
         self._kept.update(kept)
         return outputs
 
-    def _lower(self) -> Any:  # noqa: ANN401
+    def _lower(self) -> AbstractContextManager[object]:
         return lower_precision(self._device, self._precision)
 
     def _value(self, wanted: Input, given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a tensor or a number

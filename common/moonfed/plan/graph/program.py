@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from moonfed.plan.graph.arguments import Constant, Operand, PlanDevice
-from moonfed.plan.graph.container import Value
+from moonfed.plan.graph.container import Input, Value
 from moonfed.plan.graph.inspection import CheckedGraph, Instruction
 
 Lower = Callable[[], AbstractContextManager[object]]
@@ -27,7 +27,7 @@ class Program:
         self._function: Callable[..., tuple[Any, ...]] | None = None
 
     @property
-    def inputs(self) -> Sequence[Any]:
+    def inputs(self) -> Sequence[Input]:
         """What `run` takes, in this order."""
         return self._checked.graph.inputs
 

@@ -54,6 +54,11 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a tensor for a number": (predicting(node("aten::add.Scalar", X, X)), f"{N}.args[1]"),
     "text for a number": (predicting(node("aten::add.Scalar", X, {"string": "1"})), f"{N}.args[1]"),
     "not a number, misspelt": (predicting(node("aten::add.Scalar", X, {"float": "NaN"})), f"{N}.args[1]"),
+    "infinity as a data type": (
+        predicting(node("aten::add.Scalar", X, {"dtype": "inf"})),
+        f"dtype in {N}.args[1]",
+    ),
+    "a list for infinity": (predicting(node("aten::add.Scalar", X, {"float": []})), f"{N}.args[1]"),
     "not a number for an integer": (predicting(node("aten::select.int", X, 0, {"float": "nan"})), f"{N}.args[2]"),
     "infinity for an integer": (predicting(node("aten::select.int", X, 0, {"float": "inf"})), f"{N}.args[2]"),
     "a generator": (predicting(node("aten::bernoulli_.float", X, 0.5, generator=7)), f"{N}.generator"),
@@ -130,6 +135,7 @@ def test_arguments_of_the_declared_types_are_accepted(tmp_path: Path) -> None:
         node("scalar::pow", 2, 0.5),
         node("aten::dropout", X, v(13), True),
         node("aten::zeros", [1], pin_memory=False),
+        node("aten::div.out", X, X, out=v(4)),
     )(plan)
     load_plan(written(tmp_path, plan), "cpu")
 

@@ -109,6 +109,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "an output that is no list": (setting("graphs", 1, "outputs", "loss", to=10), "graphs[1].outputs.loss"),
     "an output that is a float": (setting("graphs", 1, "outputs", "loss", to=[10.0]), "graphs[1].outputs.loss[0]"),
     "a kept value that is a list": (setting("graphs", 0, "kept", "seen", to=[0]), "graphs[0].kept.seen"),
+    "many kept values": (setting("graphs", 0, "kept", to={str(at): 0 for at in range(20_001)}), "graphs[0].kept"),
     "an odd name of a kept value": (setting("graphs", 0, "kept", "a b", to=0), "name in graphs[0].kept"),
     "an odd input": (setting("graphs", 1, "inputs", 0, to="kept:a b"), "graphs[1].inputs[0]"),
     "an input that is a number": (setting("graphs", 1, "inputs", 0, to=0), "graphs[1].inputs[0]"),
@@ -159,6 +160,8 @@ def test_what_was_written_is_read() -> None:
     plan = graph_containers.linear()
     names = ["received:variate:2", "previous:1:0", "model:3", "tensor:3", "kept:a.b:c[0]", "hyperparameter:mu", "sums"]
     plan["graphs"][2]["inputs"] = names
+    flags = base64.b64encode(b"\1\0").decode()
+    plan["tensors"].append({"shape": [2], "dtype": "bool", "source": "values", "trained": False, "values": flags})
     found = read_container(json.dumps(plan).encode())
     assert found.graphs[2].inputs[:3] == (
         Input("received", "variate", 2),
@@ -167,6 +170,7 @@ def test_what_was_written_is_read() -> None:
     )
     assert list(map(str, found.graphs[2].inputs)) == names
     assert found.tensors[2].values == b"\0\0\0\x3f" * 4
+    assert found.tensors[4].values == b"\1\0"
     assert found.places("shared") == {0: 0, 1: 1}
     full = found.graphs[5].nodes[5]
     assert full.args == ((1,), Value(8))

@@ -106,6 +106,10 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "arithmetic on lists": (predicting(node("scalar::mul", [1], 9)), f"{N}.args[0]"),
     "arithmetic of three": (predicting(node("scalar::pow", 2, 3, 5)), f"{N}.args"),
     "a mode that is a number": (predicting(node("grad_mode", 1, results=0), result=3), f"{N}.args"),
+    "arithmetic with options": (predicting(node("scalar::add", 1, 2, alpha=2)), f"{N}.args"),
+    "arithmetic with two results": (predicting(node("scalar::add", 1, 2, results=2)), f"{N}.args"),
+    "two modes": (predicting(node("grad_mode", True, True, results=0), result=3), f"{N}.args"),
+    "a mode with options": (predicting(node("grad_mode", True, results=0, inference=True), result=3), f"{N}.args"),
     "a mode with a result": (predicting(node("grad_mode", True)), f"{N}.args"),
     # inputs
     "a tensor that is absent": (setting("graphs", END, "inputs", 0, to="tensor:4"), f"graphs[{END}].inputs[0]"),
@@ -143,10 +147,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a graph that is absent": (setting("rounds", 0, "graphs", "end", to=13), "rounds[0].graphs.end"),
     "an entry point without a graph": (removing("rounds", 0, "graphs", "predict"), "rounds[0].graphs's field"),
     "an unknown entry point": (setting("rounds", 0, "graphs", "setup", to=0), "rounds[0].graphs's field"),
-    "a step of the targets in a prediction": (
-        setting("rounds", 0, "graphs", "predict", to=STEP),
-        "rounds[0].graphs.predict",
-    ),
+    "targets in a prediction": (setting("graphs", PREDICT, "inputs", 3, to="targets"), "rounds[0].graphs.predict"),
     "the model in a step": (setting("rounds", 0, "graphs", "step", to=BEGIN), "rounds[0].graphs.step"),
     "kept values before they are kept": (setting("rounds", 1, "graphs", "begin", to=BEGIN), "rounds[1].graphs."),
     "kept values in the beginning": (

@@ -237,6 +237,15 @@ def test_frozen_tensors_are_needed_and_checked(tmp_path: Path, models: list[Mode
     assert plan.predict(torch.zeros(1)).tolist() == [1.0, 2.0]
 
 
+def test_personal_tensors_are_needed(tmp_path: Path, models: list[Model]) -> None:
+    container = graph_containers.linear()
+    container["roles"]["personal"] = [[1]]
+    plan = load_plan(written(tmp_path, container), "cpu")
+    with pytest.raises(TrainingFailed, match="personal tensors are missing"):
+        plan.begin_round(models[0], [], {}, HYPERPARAMETERS)
+    plan.begin_round(models[0], [], {"personal": [torch.zeros(1)]}, HYPERPARAMETERS)
+
+
 def test_a_missing_file_and_tensors_beyond_the_memory_are_reported(tmp_path: Path) -> None:
     with pytest.raises(TrainingFailed, match="cannot be loaded on 'cpu'"):
         load_plan(tmp_path / "plan.json", "cpu")
