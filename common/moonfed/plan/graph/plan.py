@@ -301,7 +301,7 @@ def _allocated(tensor: StoredTensor, device: torch.device, memory_format: str) -
     else:
         found = torch.zeros(tensor.shape, dtype=dtype, device=device)
     if memory_format == CHANNELS_LAST and found.dim() == 4:
-        found = found.contiguous(memory_format=torch.channels_last)
+        found = found.clone(memory_format=torch.channels_last)  # also the strides of one that has both layouts
     return found.requires_grad_(tensor.trained)
 
 

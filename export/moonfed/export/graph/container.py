@@ -39,7 +39,11 @@ _SCALARS: Mapping[Any, str] = {
 _MARK, _GRAD = torch.ops.moonfed_tracing.mark.default, torch.ops.moonfed_tracing.grad.default
 _END = (1 << 63) - 1  # of a slice
 _GRAD_MODE = torch._C._set_grad_enabled
-_STANDING_IN = {"moonfed_tracing::gru": "aten::gru.input", "moonfed_tracing::lstm": "moonfed::lstm"}
+_STANDING_IN = {
+    "moonfed_tracing::gru": "aten::gru.input",
+    "moonfed_tracing::lstm": "moonfed::lstm",
+    "aten::lift_fresh_copy": "aten::clone",
+}
 _ARGUMENTS = {"previous_models": "previous"}
 
 

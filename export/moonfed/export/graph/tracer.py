@@ -189,7 +189,7 @@ class Tracer:
             torch.channels_last if memory_format == CHANNELS_LAST and tensor.dim() == 4 else torch.contiguous_format
         )
         with self.mode:
-            fake = torch.empty(tensor.shape, dtype=tensor.dtype).contiguous(memory_format=layout)
+            fake = torch.empty(tensor.shape, dtype=tensor.dtype).clone(memory_format=layout)
             return fake.requires_grad_(tensor.requires_grad)
 
 
