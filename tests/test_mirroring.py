@@ -35,7 +35,6 @@ ELSEWHERE = {
         "coordinator/rounds/events.py",
         "coordinator/runs/handle.py",
         "coordinator/storage/db/tables.py",
-        "experiments/fleet/layout.py",
         "serving/models/inference_request.py",
     ),
     "test_catalogue.py tests the papers' recipes together": (

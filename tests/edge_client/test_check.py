@@ -20,7 +20,7 @@ from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE, PLAN_FILE, WEIGHT
 from moonfed.bundle.target import class_target
 from moonfed.edge_client.check import CheckSettings, check_bundle, check_document
 from moonfed.edge_client.resources import trainer_runtime
-from moonfed.errors import InvalidInput, UntrustedBundle
+from moonfed.errors import InvalidInput, UntrustedBundle, VersionMismatch
 from moonfed.signing.key_files import write_trust
 from moonfed.signing.trust import TrustChain
 from tests.edge_client.conftest import PROGRAM, Bundle
@@ -105,6 +105,14 @@ def test_an_ineligible_device_gets_the_reason_and_its_exit_code(
     assert done.returncode == code
     assert (document["eligible"], reason in document["reason"]) == (False, True)
     assert re.fullmatch(rf"moonfed-client: {re.escape(document['reason'])} \(docs: errors/[a-z-]+\)\n", done.stderr)
+
+
+def test_a_device_that_runs_graphs_only_is_not_eligible_without_them(
+    written: Callable[..., Path], samples: Path
+) -> None:
+    found = check_bundle(CheckSettings(bundle=written(), data=str(samples), plan_format="graph"))
+    assert isinstance(found.rejection, VersionMismatch)
+    assert found.rejection.field == "plan"
 
 
 @pytest.mark.parametrize("options", [(), ("--ignore-folder", "other")])

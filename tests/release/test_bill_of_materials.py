@@ -14,7 +14,8 @@ import torch
 from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 
-from moonfed.bundle.manifest import FILES, Pretrained
+from moonfed.blobs.store import ref_of_bytes
+from moonfed.bundle.manifest import FILES, GRAPH_PLAN_FILE, Pretrained
 from moonfed.release.bill_of_materials import bill_of_materials
 from moonfed.release.model_card import model_card
 from moonfed.release.model_facts import ModelFacts
@@ -90,10 +91,12 @@ def test_pretrained_weights_are_an_ancestor_of_the_model_and_stand_in_its_card(f
     start = Pretrained(
         source="torchvision resnet18", sha256="ab" * 32, tensors=5, licence="BSD-3-Clause", url="https://example.org/w"
     )
-    manifest = replace(facts.history.manifest, pretrained=start)
+    files = {**facts.history.manifest.files, GRAPH_PLAN_FILE: ref_of_bytes(b"graphs")}
+    manifest = replace(facts.history.manifest, pretrained=start, files=files)
     from_weights = replace(facts, history=replace(facts.history, manifest=manifest))
     document = json.loads(bill_of_materials(from_weights))
     assert schema_errors(document) == []
+    assert "training plan as graphs" in {part["name"] for part in document["components"]}
     (ancestor,) = document["metadata"]["component"]["pedigree"]["ancestors"]
     assert (ancestor["name"], ancestor["hashes"][0]["content"]) == (start.source, start.sha256)
     assert ancestor["licenses"] == [{"license": {"name": start.licence}}]

@@ -132,7 +132,7 @@ def make_release(
             variant: {file: ref(content) for file, content in {**shared, **documents, "model.onnx": model_}.items()}
             for variant, model_ in graphs.items()
         },
-        plan={file: ref((plan or dict.fromkeys(PLAN_FILES, b"no plan"))[file]) for file in PLAN_FILES},
+        plan={file: ref(content) for file, content in (plan or dict.fromkeys(PLAN_FILES, b"no plan")).items()},
     )
     content = manifest.to_bytes()
     subject, number = signed_as or (name, version)

@@ -305,12 +305,11 @@ def inspect(
     Example: moonfed-export inspect my-bundle
     """
     from moonfed.bundle.files import read_bundle
-    from moonfed.bundle.manifest import PLAN_FILE
     from moonfed.export.inspection import describe, table
     from moonfed.sandbox.plan_process import require_safe_plan
 
     contents = read_bundle(path)
-    require_safe_plan(contents.contents[PLAN_FILE])
+    require_safe_plan(contents.plans)
     if as_json:
         print_json(describe(contents))
     else:

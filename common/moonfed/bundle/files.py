@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from moonfed.blobs.store import BlobRef, ref_of_bytes
-from moonfed.bundle.manifest import MANIFEST_BYTES, MANIFEST_FILE, Manifest
+from moonfed.bundle.manifest import MANIFEST_BYTES, MANIFEST_FILE, Manifest, plan_files
 from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, ResourceExhausted, UntrustedBundle
 from moonfed.files import new_directory, read_regular, write_durably
 from moonfed.signing import bundle_signature
@@ -40,6 +40,11 @@ class Bundle:
     def files(self) -> dict[str, bytes]:
         """Every file by its name, the signature included."""
         return {**self.contents, **({SIGNATURE_FILE: self.signature} if self.signature else {})}
+
+    @property
+    def plans(self) -> dict[str, bytes]:
+        """The files that hold the plan, by name: in TorchScript, and as graphs if it has any."""
+        return {name: self.contents[name] for name in plan_files(self.manifest).values()}
 
     @property
     def signature_sha256(self) -> str:

@@ -36,6 +36,7 @@ MANIFEST_FILE = "manifest.json"
 MANIFEST_BYTES = 16 << 20  # at most
 PLAN_FILE = "plan.pt"
 GRAPH_PLAN_FILE = "plan.json"  # the same steps as graphs of operators
+PLAN_NAMES = {PLAN_INTERFACE: PLAN_FILE, GRAPH_PLAN_INTERFACE: GRAPH_PLAN_FILE}  # of those that this moonfed runs
 GRAPH_FILE = "model.onnx"
 WEIGHTS_FILE = "initial.safetensors"
 FROZEN_FILE = "frozen.safetensors"  # the values of frozen tensors, if there are any

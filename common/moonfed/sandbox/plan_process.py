@@ -12,7 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from moonfed.bundle.manifest import PLAN_FILE
+from moonfed.bundle.manifest import PLAN_NAMES
+from moonfed.plan.selection import local_interfaces
 from moonfed.sandbox.child_process import ChildProcess
 from moonfed.sandbox.messages import encode
 from moonfed.sandbox.policy import available_level
@@ -23,12 +24,14 @@ CHECK = "moonfed.sandbox.check_task"
 SECONDS = 600.0  # for a check
 
 
-def require_safe_plan(plan: bytes) -> None:
-    """Raise what a device would raise when it loads a plan; without torch, what it would raise before.
+def require_safe_plan(plans: Mapping[str, bytes]) -> None:
+    """Raise what a device would raise when it loads one of a bundle's plans, given by name.
 
-    That is UnsafePlan, or TrainingFailed if it cannot be loaded. This process neither parses nor loads the plan.
+    That is UnsafePlan, or TrainingFailed if it cannot be loaded. A plan that this machine cannot load, such as any
+    without torch, is inspected as far as possible. This process neither parses nor loads a plan.
     """
-    with plan_process(CHECK, {PLAN_FILE: plan}) as child:
+    loadable = [PLAN_NAMES[interface] for interface in local_interfaces()]
+    with plan_process(CHECK, plans, {"loadable": loadable}) as child:
         child.answer(encode("check"), "checked", seconds=SECONDS)
 
 

@@ -14,7 +14,7 @@ from moonfed.bundle.manifest import (
     OWN_FILE,
     PERSONAL,
     PERSONAL_FILE,
-    PLAN_FILE,
+    PLAN_NAMES,
     InputSpec,
     Manifest,
 )
@@ -30,10 +30,11 @@ class PlanModel:
     """A plan that was given a model's weights."""
 
     def __init__(self, directory: Path, accelerator: str = "cpu") -> None:
-        """`directory`: of the manifest, the plan, the weights and the other parts of the model."""
+        """`directory`: of the manifest, one form of the plan, the weights and the other parts of the model."""
         manifest = Manifest.from_bytes((directory / MANIFEST_FILE).read_bytes())
         frozen = read_tensors(directory / FROZEN_FILE, manifest.frozen) if manifest.frozen else None
-        self._plan = load_plan(directory / PLAN_FILE, accelerator, frozen=frozen)
+        plan = next(file for name in PLAN_NAMES.values() if (file := directory / name).exists())
+        self._plan = load_plan(plan, accelerator, frozen=frozen)
         found = next((file for name in (OWN_FILE, PERSONAL_FILE) if (file := directory / name).exists()), None)
         own = {PERSONAL: read_tensors(found, manifest.personal)} if manifest.personal and found else {}
         model = read_tensors(directory / WEIGHTS_FILE, manifest.tensors)
@@ -52,8 +53,4 @@ class PlanModel:
 def open_task(settings: dict[str, Any], _output: Path, _parent: ParentPipe) -> Callable[..., dict[str, Any]]:
     """Return the function that executes the command `predict`."""
     spec, model = InputSpec.from_document(settings["input"]), PlanModel(Path(settings["directory"]))
-
-    def execute(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
-        return answer(model.predict, spec, settings["file"], settings["results"], **fields)
-
-    return execute
+    return lambda kind, fields: answer(model.predict, spec, settings["file"], settings["results"], **fields)

@@ -12,7 +12,7 @@ from moonfed.available_memory import Available, host_available, memory_capacity
 from moonfed.bundle.files import read_bundle
 from moonfed.bundle.manifest import Manifest
 from moonfed.command_line.programs import print_json
-from moonfed.edge_client.agent.compatibility import require_runnable
+from moonfed.edge_client.agent.compatibility import plan_interfaces, require_runnable
 from moonfed.edge_client.data.class_counts import ClassCounts, count_samples
 from moonfed.edge_client.requirements import require_samples
 from moonfed.edge_client.resources import trainer_runtime
@@ -21,7 +21,9 @@ from moonfed.edge_client.resources.memory_estimate import Need, require_fits, ro
 from moonfed.edge_client.settings import require_choices, require_holdout
 from moonfed.edge_client.state.trust import bundle_check
 from moonfed.errors import MoonfedError
+from moonfed.plan.selection import AUTO, parse_format
 from moonfed.sizes import human
+from moonfed.version import PLAN_INTERFACE
 
 CLASSES_SHOWN = 20  # --json has all
 
@@ -37,12 +39,14 @@ class CheckSettings:
     holdout: float = 0.0
     accelerator: str = "cpu"
     precision: str = "float32"
+    plan_format: str = AUTO
     max_memory: int | None = None  # bytes
     trust: Path | None = None  # the engineer's trust file; None: the device's, or this user's
     state: Path = Path("moonfed-device")  # the state directory, if this machine is a device
 
     def __post_init__(self) -> None:
         require_choices(self.accelerator, self.precision, None)
+        parse_format(self.plan_format)
         require_holdout(self.holdout)
 
 
@@ -68,8 +72,9 @@ def check_bundle(settings: CheckSettings) -> CheckResult:
     manifest = read_bundle(settings.bundle, bundle_check(settings.trust, settings.state)).manifest
     found = CheckResult(manifest=manifest, data=settings.data, limit=settings.max_memory)
     try:
-        require_runnable(manifest)
-        _require_operators(manifest)
+        interface = require_runnable(manifest, plan_interfaces(settings.plan_format))
+        if interface == PLAN_INTERFACE:
+            _require_operators(manifest)
         found = replace(found, samples=_counted(settings, manifest))
         return _with_memory(found, settings)
     except MoonfedError as rejection:

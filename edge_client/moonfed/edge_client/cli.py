@@ -16,6 +16,7 @@ from moonfed.edge_client.installed_packages import find_installed_packages
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.formatting import iso_time
 from moonfed.labels import parse_labels
+from moonfed.plan.selection import AUTO
 from moonfed.sandbox.policy import parse_level
 from moonfed.sizes import parse_size
 from moonfed.transport.proxy import ignore_proxy_exceptions, parse_proxy
@@ -45,6 +46,12 @@ SANDBOX = typer.Option(
     "strict",
     metavar="strict|weak|off",
     help="Isolation of plans; `doctor` reports the levels that this machine can enforce.",
+)
+PLAN_FORMAT = typer.Option(
+    AUTO,
+    metavar="auto|torchscript|graph",
+    help="The form of plans to run. auto: TorchScript where this machine supports it, else the graphs. graph: never "
+    "TorchScript.",
 )
 # Start the agent without the working directory on its path, where others may be able to write files.
 AGENT = "import sys; sys.path[:] = filter(None, sys.path); from moonfed.edge_client.agent.main import main; main()"
@@ -159,6 +166,7 @@ def run_command(
         metavar="contiguous|channels-last",
         help="Memory layout of convolutions. Default: the fastest on most hardware.",
     ),
+    plan_format: str = PLAN_FORMAT,
     max_steps: int = typer.Option(
         None, "--max-steps", metavar="N", help="Maximum optimiser steps per round. Default: all."
     ),
@@ -233,6 +241,7 @@ def run_command(
         name=name,
         precision=precision,
         memory_format=memory_format,
+        plan_format=plan_format,
         max_steps=max_steps,
         max_seconds=max_seconds,
         max_memory=None if max_memory is None else parse_size("max-memory", max_memory, "4GB or 512MB"),
@@ -297,6 +306,7 @@ def predict_command(
     ),
     threads: int = typer.Option(None, help="CPU threads. Default: the runtime's choice."),
     sandbox: str = SANDBOX,
+    plan_format: str = PLAN_FORMAT,
     masks: Path = typer.Option(None, metavar="DIR", help="For segmentation: write each mask as DIR/NAME.mask.png."),
     json: bool = typer.Option(False, "--json", help="Print all probabilities, values or scores as JSON."),
 ) -> None:
@@ -313,7 +323,8 @@ def predict_command(
     from moonfed.edge_client.predict import predict, print_predictions
     from moonfed.edge_client.predictor import Predictor
 
-    with Predictor(state, model, device=device, threads=threads, sandbox=parse_level(sandbox)) as predictor:
+    level = parse_level(sandbox)
+    with Predictor(state, model, device=device, threads=threads, sandbox=level, plan_format=plan_format) as predictor:
         predictions = predict(paths or [], predictor, target, masks)
     if json:
         print_json(predictions.to_document())
@@ -328,6 +339,7 @@ def profile_command(
     threads: int = typer.Option(None, help="CPU threads for training. Default: torch's choice."),
     precision: str = typer.Option("float32", metavar="float32|bfloat16|float16", help="The same as for `run`."),
     memory_format: str = typer.Option(None, metavar="contiguous|channels-last", help="The same as for `run`."),
+    plan_format: str = PLAN_FORMAT,
     samples: int = typer.Option(None, metavar="N", help="Samples per round. Default: those of --data, or else 5000."),
     data: str = typer.Option("", metavar=METAVAR, help="The same as for `run`; checked and counted if given."),
     target: str = TARGET,
@@ -360,6 +372,7 @@ def profile_command(
         threads=threads,
         precision=precision,
         memory_format=memory_format,
+        plan_format=plan_format,
         samples=samples,
         data=data,
         target=target,
@@ -383,6 +396,7 @@ def check_command(
     holdout: float = typer.Option(0.0, help="The same as for `run`."),
     device: str = DEVICE,
     precision: str = typer.Option("float32", metavar="float32|bfloat16|float16", help="The same as for `run`."),
+    plan_format: str = PLAN_FORMAT,
     max_memory: str = typer.Option(None, metavar="SIZE", help="The same as for `run`, such as 4GB."),
     trust: Path = TRUST,
     state: Path = STATE,
@@ -409,6 +423,7 @@ def check_command(
         holdout=holdout,
         accelerator=device,
         precision=precision,
+        plan_format=plan_format,
         max_memory=None if max_memory is None else parse_size("max-memory", max_memory, "4GB or 512MB"),
         trust=trust,
         state=state,

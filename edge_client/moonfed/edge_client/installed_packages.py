@@ -9,19 +9,25 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from functools import cache
+from typing import Any
 
 from moonfed.encodings import known_encodings
+from moonfed.plan.selection import torchscript_is_supported
 
 INSTALLED_VARIABLE = "MOONFED_CLIENT_INSTALLED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledPackages:
-    """`encodings`: the names of all; `torch`: its version; both texts are empty without torch."""
+    """`encodings`: the names of all; `torch`: its version; both texts are empty without torch.
+
+    `torchscript`: whether this Python and torch run it.
+    """
 
     encodings: tuple[str, ...]
     torch: str
     torch_folder: str
+    torchscript: bool
 
     def to_environment(self) -> dict[str, str]:
         """Return a variable for the process that asks for this next."""
@@ -36,8 +42,8 @@ def installed_packages() -> InstalledPackages:
     return find_installed_packages()
 
 
-def _read(encodings: list[str], torch: str, torch_folder: str) -> InstalledPackages:
-    return InstalledPackages(encodings=tuple(encodings), torch=torch, torch_folder=torch_folder)
+def _read(encodings: list[str], **others: Any) -> InstalledPackages:  # noqa: ANN401 - the other fields
+    return InstalledPackages(encodings=tuple(encodings), **others)
 
 
 def find_installed_packages() -> InstalledPackages:
@@ -47,7 +53,10 @@ def find_installed_packages() -> InstalledPackages:
     try:
         torch = distribution("torch")
     except PackageNotFoundError:
-        return InstalledPackages(encodings=known_encodings(), torch="", torch_folder="")
+        return InstalledPackages(encodings=known_encodings(), torch="", torch_folder="", torchscript=False)
     return InstalledPackages(
-        encodings=known_encodings(), torch=torch.version, torch_folder=str(torch.locate_file("torch"))
+        encodings=known_encodings(),
+        torch=torch.version,
+        torch_folder=str(torch.locate_file("torch")),
+        torchscript=torchscript_is_supported(torch.version),
     )

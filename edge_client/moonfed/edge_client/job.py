@@ -9,6 +9,7 @@ from typing import Any
 from moonfed.encodings import Encodings
 from moonfed.fleet.assignment import AttemptId
 from moonfed.plan.training_spec import TrainingSpec
+from moonfed.version import PLAN_INTERFACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,7 @@ class Job:
     plan_file: str
     files: Mapping[str, str]
     parts: Mapping[str, str] = field(default_factory=dict)  # the bundle's files of frozen and of personal tensors
+    plan_interface: str = PLAN_INTERFACE  # of the plan file
     counted: AttemptId | None = None
     encodings: Encodings = field(default_factory=Encodings)  # of the global model's file, and of the update's model
     max_steps: int | None = None
@@ -67,6 +69,7 @@ class ScoreJob:
     plan_file: str
     model: str  # the global model's file
     parts: Mapping[str, str] = field(default_factory=dict)  # the bundle's files of frozen and of personal tensors
+    plan_interface: str = PLAN_INTERFACE  # of the plan file
     personal: str | None = None  # the device's own tensors, without which the bundle's are used
     local_model: str | None = None  # the device's own
 

@@ -21,12 +21,14 @@ import numpy as np
 from moonfed.bundle.manifest import InputSpec, output_shape
 from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import Inputs, check_inputs
+from moonfed.edge_client.agent.compatibility import plan_interfaces
 from moonfed.edge_client.inference.model import Model, Outputs
 from moonfed.edge_client.inference.settings import InferenceSettings
 from moonfed.edge_client.state.model_files import CHUNK, ModelFiles, files_of
 from moonfed.edge_client.state.releases import ReleaseStore
 from moonfed.edge_client.state.repository import REPOSITORY
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, WrongState
+from moonfed.plan.selection import AUTO
 from moonfed.sandbox.policy import Level, require_level, require_unreadable
 
 STATE_MARKERS = ("identity", "lock", REPOSITORY)  # a state directory has one of these at least
@@ -58,16 +60,17 @@ class Predictor:
         device: str = "cpu",
         threads: int | None = None,
         sandbox: Level = "strict",
+        plan_format: str = AUTO,
     ) -> None:
         """Load the version that the device predicts with, or if that fails the previous one.
 
         `state`: the device's state directory. `model`: the release's name; it may be left out if there is only one.
-        `device`: cpu, cuda, or tensorrt (with ONNX Runtime). `threads`: None lets the runtime choose. `sandbox`: of the
-        plan, where ONNX Runtime is not installed. Raises NotFound if there is no such release, InvalidInput for a wrong
-        argument, and MoonfedError if no version can be loaded.
+        `device`: cpu, cuda, or tensorrt (with ONNX Runtime). `threads`: None lets the runtime choose. `sandbox` and
+        `plan_format` (auto, torchscript or graph): of the plan, where ONNX Runtime is not installed. Raises NotFound if
+        there is no such release, InvalidInput for a wrong argument, and MoonfedError if no version can be loaded.
         """
         self._state = Path(state)
-        self._settings = InferenceSettings(device=device, threads=threads, sandbox=sandbox)
+        self._settings = InferenceSettings(device=device, threads=threads, sandbox=sandbox, plan_format=plan_format)
         _require_state(self._state)
         self._store = ReleaseStore(self._state)
         self.name = _chosen(self._store, model)
@@ -220,7 +223,7 @@ class Predictor:
     def _load(self, version: int) -> _Loaded:
         """Load a version and compute one answer."""
         stored = self._store.open(self.name, version)
-        files = files_of(stored)
+        files = files_of(stored, plan_interfaces(self._settings.plan_format))
         model = _open_model(files, self._state, self._settings)
         try:
             model.predict(np.zeros((1, *files.input.shape), files.input.dtype))

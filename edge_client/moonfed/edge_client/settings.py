@@ -15,6 +15,7 @@ from moonfed.errors import InvalidInput
 from moonfed.labels import SANDBOX_LABEL, check_labels
 from moonfed.observability.logs import require_log_options
 from moonfed.observability.tracing import require_endpoint
+from moonfed.plan.selection import AUTO, parse_format
 from moonfed.sandbox.policy import Level, require_level
 from moonfed.transport.identity import default_name
 from moonfed.transport.proxy import parse_proxy
@@ -45,6 +46,7 @@ class DeviceSettings:
     ignored_folders: Sequence[str] = ()  # of a folder of images
     precision: str = "float32"  # of PRECISIONS
     memory_format: str | None = None  # of MEMORY_FORMATS; None: the fastest
+    plan_format: str = AUTO  # of moonfed.plan.selection.FORMATS
     max_steps: int | None = None  # optimiser steps in one round; None: no limit
     max_seconds: float | None = None  # of local training in one round
     max_memory: int | None = None  # bytes of memory for local training
@@ -60,6 +62,7 @@ class DeviceSettings:
 
     def __post_init__(self) -> None:
         require_choices(self.accelerator, self.precision, self.memory_format)
+        parse_format(self.plan_format)
         for option, value in (("threads", self.threads), ("max-steps", self.max_steps)):
             if value is not None:
                 require_whole(option, value, 1)

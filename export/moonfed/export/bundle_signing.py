@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from moonfed.bundle.files import Bundle, read_bundle, sign_bundle, write_bundle
-from moonfed.bundle.manifest import PLAN_FILE
 from moonfed.errors import InvalidInput
 from moonfed.sandbox.plan_process import require_safe_plan
 from moonfed.signing.bundle_signature import BundleSignature
@@ -68,7 +67,7 @@ def resign(path: Path, signer: Signer, options: SigningOptions, *, renew: bool) 
     Raises UnsafePlan for a plan that devices would reject.
     """
     bundle = read_bundle(path)
-    require_safe_plan(bundle.contents[PLAN_FILE])
+    require_safe_plan(bundle.plans)
     present = None if renew else _present(bundle, signer)
     if present is None:
         signed = sign_new(bundle, signer, options)

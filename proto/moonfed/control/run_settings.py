@@ -24,6 +24,7 @@ from moonfed.control.kinds import (
 from moonfed.encodings import FLOAT32, Encodings
 from moonfed.errors import Corrupt, InvalidInput
 from moonfed.registry import Value
+from moonfed.version import GRAPH_PLAN_INTERFACE
 
 MAX_SEED = 2**64 - 1
 MAX_BUFFER = 100_000
@@ -150,6 +151,13 @@ class RunSettings:
     reducer_settings: Mapping[str, Value] = setting(
         {}, Pairs(), "A setting of the reducer, such as byzantine=2.", option="--reducer-set", metavar="KEY=VALUE"
     )
+    require_plan: str = setting(
+        "",
+        Choice("", "graph"),
+        "Permit only this form of the plan, graph (operators as data): no device loads TorchScript. Default: each "
+        "device chooses.",
+        metavar="graph",
+    )
     seed: int = setting(0, Whole(0, MAX_SEED), "Seed of the order of samples and of augmentation.")
     keep_last: int = setting(20, Whole(1), "Number of newest global models to keep.")
     keep_every: int = setting(100, Whole(0), "Also keep every N-th round's model; 0: none.", metavar="N")
@@ -199,6 +207,11 @@ class RunSettings:
     def clips(self) -> bool:
         """True if changes longer than a bound are scaled down."""
         return bool(self.clip_norm or self.clip_factor)
+
+    @property
+    def required_plan(self) -> str:
+        """The only plan interface that devices may use; empty: any."""
+        return GRAPH_PLAN_INTERFACE if self.require_plan else ""
 
     @property
     def encodings(self) -> Encodings:

@@ -44,6 +44,7 @@ class Assignment:
     counted: AttemptId | None = None  # the latest attempt with this device's update in its model
     encodings: Encodings = field(default_factory=Encodings)  # of the blob "model", and of the update's
     signature: BlobRef | None = None  # of the bundle; None: it is not signed
+    required_plan: str = ""  # the only plan interface that the run permits; empty: any
     traceparent: str = ""  # the context of its spans; empty: the coordinator does not trace
 
     def __post_init__(self) -> None:
@@ -89,6 +90,7 @@ class Assignment:
             self.seed,
             (self.counted.round, self.counted.attempt) if self.counted else (0, 0),
             self.encodings.to_document(),
+            self.required_plan,
         ]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
@@ -101,6 +103,7 @@ class EligibilityCheck:
     manifest: BlobRef
     signature: BlobRef | None = None  # of the bundle; None: it is not signed
     report_classes: bool = False  # the answer is to say which classes the device has
+    required_plan: str = ""  # the only plan interface that the run permits; empty: any
 
     def __str__(self) -> str:
         return f"run {self.run}"

@@ -25,6 +25,7 @@ class EvaluationTask:
     model: BlobRef  # float32
     seed: int  # the run's, which with the manifest distinguishes runs of the same name
     signature: BlobRef | None = None  # of the bundle; None: it is not signed
+    required_plan: str = ""  # the only plan interface that the run permits; empty: any
 
     def __post_init__(self) -> None:
         require_whole("round", self.round, 0)

@@ -25,6 +25,7 @@ def read_assignment(message: fleet_pb2.Assignment) -> Assignment:
         seed=message.seed,
         counted=counted if message.counted_round else None,
         encodings=parse_encodings(message.downlink_encoding, message.uplink_encoding),
+        required_plan=message.required_plan,
         traceparent=message.traceparent,
     )
 
@@ -45,6 +46,7 @@ def write_assignment(assignment: Assignment) -> fleet_pb2.Assignment:
         counted_attempt=counted.attempt if counted else 0,
         downlink_encoding=str(assignment.encodings.down),
         uplink_encoding=str(assignment.encodings.up),
+        required_plan=assignment.required_plan,
         traceparent=assignment.traceparent,
     )
 
@@ -56,6 +58,7 @@ def read_check(message: fleet_pb2.EligibilityCheck) -> EligibilityCheck:
         manifest=from_message(message.manifest),
         signature=from_message(message.signature) if message.HasField("signature") else None,
         report_classes=message.report_classes,
+        required_plan=message.required_plan,
     )
 
 
@@ -66,6 +69,7 @@ def write_check(check: EligibilityCheck) -> fleet_pb2.EligibilityCheck:
         manifest=to_message(check.manifest),
         signature=_blob(check.signature),
         report_classes=check.report_classes,
+        required_plan=check.required_plan,
     )
 
 
@@ -175,6 +179,7 @@ def read_evaluation(message: fleet_pb2.EvaluationTask) -> EvaluationTask:
         signature=from_message(message.signature) if message.HasField("signature") else None,
         model=from_message(message.model),
         seed=message.seed,
+        required_plan=message.required_plan,
     )
 
 
@@ -188,6 +193,7 @@ def write_evaluation(task: EvaluationTask) -> fleet_pb2.EvaluationTask:
         signature=_blob(task.signature),
         model=to_message(task.model),
         seed=task.seed,
+        required_plan=task.required_plan,
     )
 
 

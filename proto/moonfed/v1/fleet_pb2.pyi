@@ -124,7 +124,7 @@ class ConnectRequest(_message.Message):
     """Random, of the process that calls: with another process's, of a copied state directory, it shows that two are alive."""
     @_builtins.property
     def plan_interfaces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """such as "torchscript/4" """
+        """by which it runs plans, such as "torchscript/4" """
 
     @_builtins.property
     def platform(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -266,9 +266,12 @@ class EligibilityCheck(_message.Message):
     MANIFEST_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     REPORT_CLASSES_FIELD_NUMBER: _builtins.int
+    REQUIRED_PLAN_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     report_classes: _builtins.bool
     """the answer is to say which classes the device has"""
+    required_plan: _builtins.str
+    """the only plan interface that the run permits, such as "graph/1"; empty: any"""
     @_builtins.property
     def manifest(self) -> _blob_pb2.Blob: ...
     @_builtins.property
@@ -282,10 +285,11 @@ class EligibilityCheck(_message.Message):
         manifest: _blob_pb2.Blob | None = ...,
         signature: _blob_pb2.Blob | None = ...,
         report_classes: _builtins.bool = ...,
+        required_plan: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "signature", b"signature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "report_classes", b"report_classes", "run", b"run", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "report_classes", b"report_classes", "required_plan", b"required_plan", "run", b"run", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -557,6 +561,7 @@ class Assignment(_message.Message):
     UPLINK_ENCODING_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    REQUIRED_PLAN_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     round: _builtins.int
     """from 1; takes global model round-1 to global model round"""
@@ -576,6 +581,8 @@ class Assignment(_message.Message):
     """
     traceparent: _builtins.str
     """the W3C's, of the assignment's span; empty: the coordinator does not trace"""
+    required_plan: _builtins.str
+    """as in EligibilityCheck"""
     @_builtins.property
     def manifest(self) -> _blob_pb2.Blob:
         """names the bundle's other files"""
@@ -606,10 +613,11 @@ class Assignment(_message.Message):
         uplink_encoding: _builtins.str = ...,
         signature: _blob_pb2.Blob | None = ...,
         traceparent: _builtins.str = ...,
+        required_plan: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "signature", b"signature", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "blobs", b"blobs", "counted_attempt", b"counted_attempt", "counted_round", b"counted_round", "downlink_encoding", b"downlink_encoding", "manifest", b"manifest", "round", b"round", "run", b"run", "seed", b"seed", "signature", b"signature", "traceparent", b"traceparent", "training", b"training", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "blobs", b"blobs", "counted_attempt", b"counted_attempt", "counted_round", b"counted_round", "downlink_encoding", b"downlink_encoding", "manifest", b"manifest", "required_plan", b"required_plan", "round", b"round", "run", b"run", "seed", b"seed", "signature", b"signature", "traceparent", b"traceparent", "training", b"training", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1076,6 +1084,7 @@ class EvaluationTask(_message.Message):
     SIGNATURE_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    REQUIRED_PLAN_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     round: _builtins.int
     """of the global model; 0: the initial weights"""
@@ -1083,6 +1092,8 @@ class EvaluationTask(_message.Message):
     """of the evaluation of that model, from 1"""
     seed: _builtins.int
     """the run's, which with the manifest distinguishes runs of the same name"""
+    required_plan: _builtins.str
+    """as in EligibilityCheck"""
     @_builtins.property
     def manifest(self) -> _blob_pb2.Blob: ...
     @_builtins.property
@@ -1103,10 +1114,11 @@ class EvaluationTask(_message.Message):
         signature: _blob_pb2.Blob | None = ...,
         model: _blob_pb2.Blob | None = ...,
         seed: _builtins.int = ...,
+        required_plan: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "signature", b"signature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "number", b"number", "round", b"round", "run", b"run", "seed", b"seed", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "model", b"model", "number", b"number", "required_plan", b"required_plan", "round", b"round", "run", b"run", "seed", b"seed", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,6 +25,7 @@ from moonfed.bundle.manifest import (
     CLASSIFICATION,
     FROZEN_FILE,
     GRAPH_FILE,
+    GRAPH_PLAN_FILE,
     PERSONAL_FILE,
     PLAN_FILE,
     WEIGHTS_FILE,
@@ -37,6 +38,7 @@ from moonfed.version import RELEASE
 BILL_FILE = "bom.cdx.json"
 _ABOUT = {
     PLAN_FILE: ("training plan", "the program that devices trained with"),
+    GRAPH_PLAN_FILE: ("training plan as graphs", "the same program as graphs of operators"),
     GRAPH_FILE: ("graph template", "the graph that the weights were bound into"),
     WEIGHTS_FILE: ("initial weights", "the bundle's weights"),
     FROZEN_FILE: ("frozen weights", "weights of the bundle that were not trained"),

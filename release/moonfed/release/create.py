@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from moonfed.blobs.store import BlobRef, ref_of_bytes
-from moonfed.bundle.manifest import ACCURACY, MANIFEST_FILE, PLAN_FILE, Manifest, Metric, parts_of
+from moonfed.bundle.manifest import ACCURACY, MANIFEST_FILE, Manifest, Metric, parts_of, plan_files
 from moonfed.client import Release, Run
 from moonfed.control.runs import Round
 from moonfed.data.data_set import DataSet
@@ -225,7 +225,7 @@ def _plan_files(runs: CoordinatorClient, checked: CheckedModel) -> dict[str, tup
     """Fetch what a device needs to predict without ONNX Runtime: the files that were checked."""
     refs = {
         MANIFEST_FILE: checked.manifest_ref,
-        PLAN_FILE: checked.manifest.files[PLAN_FILE],
+        **{name: checked.manifest.files[name] for name in plan_files(checked.manifest).values()},
         WEIGHTS_FILE: checked.weights,
         **parts_of(checked.manifest),
     }

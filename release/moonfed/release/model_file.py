@@ -15,7 +15,7 @@ from moonfed.bundle.manifest import (
     GRAPH_FILE,
     MANIFEST_FILE,
     PERSONAL_FILE,
-    PLAN_FILE,
+    PLAN_NAMES,
     Manifest,
     graph_name,
     output_shape,
@@ -30,6 +30,7 @@ from moonfed.export.coordinator_client import CoordinatorClient, global_model
 from moonfed.export.parity import BATCHES, BOUND, Predict, require_parity
 from moonfed.files import write_durably
 from moonfed.models.release_manifest import WEIGHTS_FILE
+from moonfed.plan.selection import choose_plan, local_interfaces
 from moonfed.release.simplify import simplify
 from moonfed.sandbox.plan_process import plan_process
 from moonfed.sandbox.shared_predictions import SharedPredictions
@@ -102,7 +103,8 @@ def check_on(
     graph = simplify(bind(template, vector, manifest, origin, embeddings=embeddings, personal=own), names)
     weights = runs.fetch(chosen.ref).read_bytes()
     parts = {name: runs.fetch(ref).read_bytes() for name, ref in parts_of(manifest).items()}
-    with sandboxed_plan(manifest, runs.fetch(manifest.files[PLAN_FILE]).read_bytes(), weights, parts) as plan:
+    name = PLAN_NAMES[choose_plan(manifest, local_interfaces())]
+    with sandboxed_plan(manifest, {name: runs.fetch(manifest.files[name]).read_bytes()}, weights, parts) as plan:
         difference = require_parity(graph, plan, samples.inputs, bound=bound)
     # The difference itself is left out: its digits depend on the processor, so the same model would give a different
     # file elsewhere, which a repository that has the model would reject. Report and model card show it.
@@ -121,12 +123,14 @@ def check_on(
 
 
 @contextmanager
-def sandboxed_plan(manifest: Manifest, plan: bytes, weights: bytes, parts: Mapping[str, bytes]) -> Iterator[Predict]:
+def sandboxed_plan(
+    manifest: Manifest, plan: Mapping[str, bytes], weights: bytes, parts: Mapping[str, bytes]
+) -> Iterator[Predict]:
     """Load a plan in the sandbox; return the function by which it predicts with these weights.
 
-    `parts`: the bundle's files of frozen and of personal tensors.
+    `plan`: its file, by name. `parts`: the bundle's files of frozen and of personal tensors.
     """
-    contents = {MANIFEST_FILE: manifest.to_bytes(), PLAN_FILE: plan, WEIGHTS_FILE: weights, **parts}
+    contents = {MANIFEST_FILE: manifest.to_bytes(), **plan, WEIGHTS_FILE: weights, **parts}
     shape = output_shape(manifest.input, manifest.target)
     shared = SharedPredictions(shape)
     settings = {"input": manifest.input.to_document(), "file": shared.samples, "results": shared.results}

@@ -45,6 +45,7 @@ TOWNS = InputSpec(kind="features", shape=(5000,), table=TableSpec(columns=(WIDE,
         release_manifest(input=TOWNS),
         release_manifest(target=NO_TARGET, metric=ERROR, threshold=0.41),
         release_manifest(pictures={"int8": {"confusion.svg": ref("drawn")}}),
+        release_manifest(plan={**MANIFEST.plan, "plan.json": ref("graphs")}),
     ],
 )
 def test_a_manifest_survives_its_bytes(manifest: ReleaseManifest) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from moonfed.bundle.manifest import GRAPH_PLAN_FILE, PLAN_FILE
 from moonfed.errors import TrainingFailed, UnsafePlan
 from moonfed.sandbox import sandboxed_process
 from moonfed.sandbox.messages import encode
@@ -18,6 +19,7 @@ from moonfed.signing.key_files import KEYS_VARIABLE
 from tests.support.attack_plans import Harmless, archive_of
 from tests.support.coordinator import harmless_plan
 from tests.support.engineers_attacks import WRITERS
+from tests.support.graph_containers import linear, written
 
 STRICT = pytest.mark.skipif(available_level() != "strict", reason="needs Landlock and seccomp")
 
@@ -27,14 +29,14 @@ def test_a_plan_that_devices_accept_is_accepted_and_this_process_loads_nothing()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("torch._C.import_ir_module_from_buffer", lambda *_: loaded.append("plan"))
         patch.setattr("moonfed.plan.inspection.archive.inspect_archive", lambda *_: loaded.append("archive"))
-        require_safe_plan(harmless_plan())
+        require_safe_plan({PLAN_FILE: harmless_plan()})
     assert loaded == []
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_plan_that_devices_reject_is_rejected(name: str, tmp_path: Path) -> None:
     with pytest.raises(UnsafePlan, match=WRITERS[name].rejection):
-        require_safe_plan(WRITERS[name].plan(tmp_path / "planted"))
+        require_safe_plan({PLAN_FILE: WRITERS[name].plan(tmp_path / "planted")})
     assert not list(tmp_path.iterdir())
 
 
@@ -48,18 +50,30 @@ def test_a_plan_that_devices_reject_is_rejected(name: str, tmp_path: Path) -> No
 )
 def test_what_is_no_plan_is_rejected(content: bytes | None, error: type[Exception], reason: str) -> None:
     with pytest.raises(error, match=reason):
-        require_safe_plan(archive_of(Harmless()) if content is None else content)
+        require_safe_plan({PLAN_FILE: archive_of(Harmless()) if content is None else content})
+
+
+def test_the_graphs_of_a_bundle_are_checked_too(tmp_path: Path) -> None:
+    graphs = written(tmp_path, linear()).read_bytes()
+    require_safe_plan({PLAN_FILE: harmless_plan(), GRAPH_PLAN_FILE: graphs})
+    hostile = graphs.replace(b"aten::linear", b"aten::from_file")
+    for plans in ({PLAN_FILE: harmless_plan(), GRAPH_PLAN_FILE: hostile}, {PLAN_FILE: b"", GRAPH_PLAN_FILE: graphs}):
+        with pytest.raises(UnsafePlan):
+            require_safe_plan(plans)
 
 
 def test_without_torch_a_plan_is_only_inspected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = f"import sys; sys.modules['torch'] = None; {sandboxed_process.START}"
     monkeypatch.setattr(sandboxed_process, "START", missing)
-    require_safe_plan(harmless_plan())
-    require_safe_plan(archive_of(Harmless()))
+    require_safe_plan({PLAN_FILE: harmless_plan()})
+    require_safe_plan({PLAN_FILE: archive_of(Harmless())})
+    require_safe_plan({GRAPH_PLAN_FILE: written(tmp_path, linear()).read_bytes()})
+    with pytest.raises(UnsafePlan):
+        require_safe_plan({GRAPH_PLAN_FILE: b"{}"})
     for name, attack in WRITERS.items():
         if attack.on_load:
             with pytest.raises(UnsafePlan, match=attack.rejection):
-                require_safe_plan(WRITERS[name].plan(tmp_path / "planted"))
+                require_safe_plan({PLAN_FILE: WRITERS[name].plan(tmp_path / "planted")})
 
 
 @STRICT

@@ -52,7 +52,7 @@ def test_a_devices_description_is_kept_as_it_was_sent() -> None:
     )
     found = convert_fleet.device_info("cam-1", request)
     assert (found.device, found.contract_version, found.plan_interfaces) == ("cam-1", "1.7", ("a/1", "b/2"))
-    assert (found.platform, found.samples, found.runs) == ({"torch": "2.6"}, 5, ("digits",))
+    assert (found.platform, found.samples, found.runs) == ({"torch": "2.6", "plans": "a/1, b/2"}, 5, ("digits",))
     assert (found.labels, found.encodings) == ({"site": "north"}, ("int8",))
 
 

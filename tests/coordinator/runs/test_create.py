@@ -7,11 +7,12 @@ from onnx import TensorProto, helper
 
 from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.bundle.files import Bundle
-from moonfed.bundle.manifest import GRAPH_FILE, MANIFEST_FILE
-from moonfed.errors import Corrupt, InvalidInput, UntrustedBundle
+from moonfed.bundle.manifest import GRAPH_FILE, GRAPH_PLAN_FILE, MANIFEST_FILE
+from moonfed.errors import Corrupt, InvalidInput, UntrustedBundle, VersionMismatch
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import ask, make_bundle
+from tests.support.refusals import refused
 from tests.support.signatures import ROTATED, signature, signed
 
 
@@ -90,3 +91,19 @@ def test_a_run_keeps_its_bundles_signature(fleet: Fleet) -> None:
     assert fleet.operator.run("run").signature == started.signature
     session = fleet.device("cam-1").connect()
     assert session.assignment().signature == started.signature
+
+
+def test_a_run_that_requires_graphs_needs_a_bundle_that_has_them(fleet: Fleet) -> None:
+    with refused(VersionMismatch, "plan", "digits"):
+        fleet.start(require_plan="graph")
+    graphs = b"graphs, which the coordinator does not read"
+    bundle = make_bundle()
+    manifest = replace(bundle.manifest, files={**bundle.manifest.files, GRAPH_PLAN_FILE: ref_of_bytes(graphs)})
+    contents = {**bundle.contents, GRAPH_PLAN_FILE: graphs, MANIFEST_FILE: manifest.to_bytes()}
+    fleet.start("run", bundle=signed(Bundle(manifest, contents)), require_plan="graph")
+    fleet.device("cam-1").connect()
+    one = fleet.device("cam-2").connect(interface="graph/1", fingerprint="f")
+    assert one.next().check.required_plan == "graph/1"
+    two = fleet.device("cam-3").connect(interface="graph/1")
+    assert two.assignment().required_plan == "graph/1"
+    assert fleet.operator.run("run").eligible == 1

@@ -12,6 +12,8 @@ import pytest
 from moonfed.edge_client.agent import compatibility
 from moonfed.edge_client.agent.compatibility import describe_platform, require_runnable, torch_version
 from moonfed.errors import VersionMismatch
+from moonfed.plan.selection import AUTO, FORMATS
+from moonfed.version import PLAN_INTERFACE
 from tests.edge_client.conftest import Bundle
 from tests.support.refusals import refused
 
@@ -62,10 +64,10 @@ def test_the_environment_sets_the_number_of_threads(
 
 
 def test_a_plan_that_needs_newer_things_is_not_run(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    require_runnable(bundle.manifest)
+    assert require_runnable(bundle.manifest, FORMATS[AUTO]) == PLAN_INTERFACE
     monkeypatch.setattr(compatibility, "torch_version", lambda: "2.3.0a0+ebedce2.nv24.02")
     with refused(VersionMismatch, "torch"):
-        require_runnable(bundle.manifest)
+        require_runnable(bundle.manifest, FORMATS[AUTO])
     other = replace(bundle.manifest, plan=replace(bundle.manifest.plan, interface="torchscript/9"))
     with refused(VersionMismatch, "interface", "torchscript/9"):
-        require_runnable(other)
+        require_runnable(other, FORMATS[AUTO])

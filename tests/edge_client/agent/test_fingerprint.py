@@ -42,6 +42,7 @@ def test_it_changes_with_data_limits_software_and_trust(
         {"precision": "bfloat16"},
         {"accelerator": "cuda"},
         {"ignored_folders": ("x",)},
+        {"plan_interfaces": ("graph/1",)},
     )
     others = [replace(settings, **change) for change in changes]
     seen += [DeviceFingerprint(other, PLATFORM).announce() for other in others]

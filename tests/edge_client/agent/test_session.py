@@ -84,7 +84,7 @@ def test_a_device_describes_itself(coordinator: Coordinator, device: Device, sam
     assert (request.device, request.contract_version, list(request.plan_interfaces)) == (
         "cam-1",
         CONTRACT_VERSION,
-        ["torchscript/4"],
+        ["torchscript/4", "graph/1"],
     )
     assert set(request.platform) >= {"architecture", "memory", "python", "torch", "accelerator", "threads"}
     assert request.platform["torch"].startswith("2.")
@@ -329,8 +329,19 @@ def test_plans_that_this_device_cannot_run_are_declined_before_they_are_fetched(
         coordinator.assign(assignment)
         coordinator.wait_for(lambda count=number: len(coordinator.declined) == count, "a declining device")  # type: ignore[misc]
     first, second = (declined.reason for declined in coordinator.declined)
-    assert first == "the plan's interface is torchscript/9; this device runs torchscript/4"
+    assert first == "the plan's interface is torchscript/9; this device runs torchscript/4 and graph/1"
     assert second.startswith("the plan needs torch 99.0; this device has 2.")
+    assert digest(bundle.plan) not in [name for name, _ in coordinator.fetched]
+
+
+@pytest.mark.parametrize(("options", "required"), [(("--plan-format", "graph"), ""), ((), "graph/1")])
+def test_torchscript_that_the_device_or_the_run_refuses_is_never_fetched(
+    options: tuple[str, ...], required: str, coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    coordinator.assign(bundle.assignment(required_plan=required))
+    device.start(samples, *options)
+    assert coordinator.wait_for_decline().permanent
+    assert list(coordinator.connect_requests[0].plan_interfaces) == [*([] if options else ["torchscript/4"]), "graph/1"]
     assert digest(bundle.plan) not in [name for name, _ in coordinator.fetched]
 
 

@@ -30,6 +30,7 @@ def settings(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (tmp_path / name).write_bytes(content)
     return MeasureSettings(
         directory=str(tmp_path),
+        plan=PLAN_FILE,
         accelerator="cpu",
         threads=None,
         precision="float32",

@@ -32,13 +32,14 @@ def test_a_round_needs_what_it_fetches_and_writes(
     message.uplink_encoding = uplink
     assignment, manifest = read_assignment(message), bundle.manifest
     blobs, models = BlobDirectory(tmp_path / "blobs"), BlobDirectory(tmp_path / "models")
-    fetched = manifest.files[PLAN_FILE].size + sum(ref.size for ref in assignment.blobs.values())
+    plan = manifest.files[PLAN_FILE]
+    fetched = plan.size + sum(ref.size for ref in assignment.blobs.values())
     written = 4 * copies * model_size(manifest.tensors)
     needed = fetched + written + FILES_BYTES
-    assert round_bytes(assignment, manifest, blobs, models) == needed
+    assert round_bytes(assignment, manifest, plan, blobs, models) == needed
     blobs.put_bytes(bundle.plan)
-    assert round_bytes(assignment, manifest, blobs, models) == needed - manifest.files[PLAN_FILE].size
-    require_disk(assignment, manifest, blobs, models)
+    assert round_bytes(assignment, manifest, plan, blobs, models) == needed - plan.size
+    require_disk(assignment, manifest, plan, blobs, models)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9 - 5000, 5000))
     with refused(ResourceExhausted, "free disk"):
-        require_disk(assignment, manifest, blobs, models)
+        require_disk(assignment, manifest, plan, blobs, models)

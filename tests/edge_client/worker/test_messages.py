@@ -44,5 +44,6 @@ def test_settings_reach_a_child_as_json() -> None:
         holdout=0.1,
         labels={"site": "berlin"},
         ignored_folders=["raw"],
+        plan_interfaces=["graph/1"],
     )
     assert WorkerSettings(**json.loads(json.dumps(asdict(settings)))) == settings

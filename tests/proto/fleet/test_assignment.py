@@ -62,6 +62,7 @@ def test_the_digest_does_not_depend_on_the_attempt_or_on_any_order() -> None:
         {"training": replace(TRAINING, epochs=3)},
         {"training": replace(TRAINING, hyperparameters={"learning_rate": 0.2, "mu": 1.0})},
         {"seed": 8},
+        {"required_plan": "graph/1"},
         {"counted": None},
         {"encodings": Encodings(up=parse_encoding("up", "int8"))},
     ],

@@ -56,7 +56,6 @@ def start(
 
     from moonfed.blobs.store import ref_of_file
     from moonfed.bundle.files import read_bundle
-    from moonfed.bundle.manifest import PLAN_FILE
     from moonfed.client import Coordinator
     from moonfed.client.sync.runs import start_run
     from moonfed.control.document import document
@@ -79,7 +78,7 @@ def start(
     opened = read_bundle(bundle, signed_by(None))
     for name_ in unknown_metrics(wanted.target_metrics, opened.manifest):
         typer.echo(f"moonfed-coordinator: only a program of your own can record {name_!r}, a --target", err=True)
-    require_safe_plan(opened.contents[PLAN_FILE])
+    require_safe_plan(opened.plans)
     with (
         Coordinator(endpoint()) as client,
         TemporaryDirectory(prefix="moonfed-") as directory,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from moonfed.bundle.manifest import Manifest
+from moonfed.bundle.manifest import Manifest, plan_files
 from moonfed.control.run_settings import RunSettings
 from moonfed.control.runs import Ineligible, Run
 from moonfed.coordinator.devices.sessions import DeviceInfo, DeviceSession, RemoteSession, Sessions
@@ -26,8 +26,9 @@ def ineligibility(info: DeviceInfo, manifest: Manifest, settings: RunSettings) -
     """Return what a device lacks for a run, such as "without the encoding int8"; None if it is eligible."""
     if info.inference_only:
         return "without data, for inference only"
-    if manifest.plan.interface not in info.plan_interfaces:
-        return f"without the plan interface {manifest.plan.interface}"
+    usable = [settings.required_plan] if settings.required_plan else list(plan_files(manifest))
+    if not set(usable) & set(info.plan_interfaces):
+        return f"without the plan interface {' or '.join(usable)}"
     if unknown := settings.encodings.needed - set(info.encodings):
         return f"without the encoding {', '.join(sorted(unknown))}"
     if missing := lacking(info.operator_labels if settings.trusted_labels else info.all_labels, settings.labels):
@@ -73,6 +74,7 @@ class EligibleDevices:
             manifest=record.manifest,
             signature=record.signature,
             report_classes=manifest.target.kind == "class" and not record.settings.private_classes,
+            required_plan=record.settings.required_plan,
         )
         self._driven = driven
         self._reports: dict[str, EligibilityReport] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from moonfed.blobs.store import BlobRef
@@ -112,10 +112,10 @@ class DeviceSession:
         """Note that the device has answered the check of a run."""
         self._checks.pop(run, None)
 
-    def evaluate(self, task: EvaluationTask, plan: BlobRef) -> None:
-        """Queue an evaluation, once in a session; until it has answered, the device may fetch the run's `plan`, too."""
+    def evaluate(self, task: EvaluationTask, plans: Iterable[BlobRef]) -> None:
+        """Queue an evaluation, once in a session; until it has answered, the device may fetch the `plans`, too."""
         if task.key not in self._sent:
-            refs = (task.manifest, task.signature, task.model, plan)
+            refs = (task.manifest, task.signature, task.model, *plans)
             self._evaluated[task.key] = frozenset(ref.sha256 for ref in refs if ref)
             self._send(task.key, task)
 
@@ -176,7 +176,7 @@ class RemoteSession(DeviceSession):
     def ask(self, check: EligibilityCheck) -> None:
         """Do nothing: the other replica asks."""
 
-    def evaluate(self, task: EvaluationTask, plan: BlobRef) -> None:
+    def evaluate(self, task: EvaluationTask, plans: Iterable[BlobRef]) -> None:
         """Do nothing: the other replica asks."""
 
     def set_target(self, target: TargetRelease, *, installed: bool) -> None:

@@ -46,11 +46,12 @@ def evaluation_report(device: str, message: fleet_pb2.ReportEvaluationRequest) -
 
 def device_info(device: str, request: fleet_pb2.ConnectRequest, address: str = "") -> DeviceInfo:
     """Convert a device's description of itself; `address`: from which it calls."""
+    plans = tuple(request.plan_interfaces)
     return DeviceInfo(
         device=device,
         contract_version=request.contract_version,
-        plan_interfaces=tuple(request.plan_interfaces),
-        platform=dict(request.platform),
+        plan_interfaces=plans,
+        platform={**request.platform, **({"plans": ", ".join(plans)} if plans else {})},
         samples=request.samples,
         runs=tuple(request.runs),
         labels=dict(request.labels),

@@ -68,5 +68,6 @@ def build_assignment(
         seed=record.settings.seed,
         encodings=record.settings.encodings,
         counted=global_state.counted.get(device),
+        required_plan=record.settings.required_plan,
         traceparent=assignment_traceparent(record, id_, device),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from moonfed.blobs.store import BlobRef, ref_of_bytes, ref_of_file
-from moonfed.bundle.manifest import GRAPH_FILE, WEIGHTS_FILE, Manifest
+from moonfed.bundle.manifest import GRAPH_FILE, WEIGHTS_FILE, Manifest, plan_files
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.compatibility import (
     require_consistent,
@@ -28,6 +28,7 @@ from moonfed.encodings import parse_encodings
 from moonfed.errors import InvalidInput, NotFound, UntrustedBundle
 from moonfed.files import sync_file
 from moonfed.plan.inspection.graph import require_self_contained
+from moonfed.plan.selection import lacks_graphs
 from moonfed.server_rules import SERVER_RULES
 from moonfed.signing.bundle_signature import MAX_BYTES, require_name, verify
 from moonfed.signing.statement import Statement
@@ -139,6 +140,8 @@ def require_runnable(manifest: Manifest, settings: RunSettings) -> None:
             "one must be 'uniform': start with --sampling uniform, or export with --server-set weighting=uniform",
             field="sampling",
         )
+    if settings.required_plan and settings.required_plan not in plan_files(manifest):
+        raise lacks_graphs(manifest)
     require_consistent(manifest)
     round_protocol(settings).check_manifest(manifest)
     parse_encodings(settings.downlink_encoding, settings.uplink_encoding)

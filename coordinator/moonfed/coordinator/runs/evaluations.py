@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
-from moonfed.bundle.manifest import PLAN_FILE, Manifest
+from moonfed.blobs.store import BlobRef
+from moonfed.bundle.manifest import Manifest, plan_files
 from moonfed.control.evaluations import DeviceEvaluation, Evaluation
 from moonfed.coordinator.devices.eligibility import groups, ineligibility
 from moonfed.coordinator.devices.sessions import DeviceSession, Sessions
@@ -41,6 +42,11 @@ class _Task:
     manifest: Manifest
     task: EvaluationTask
     deadline: float  # by the event loop's clock, which does not jump
+
+    @property
+    def plans(self) -> list[BlobRef]:
+        """The files that hold the bundle's plan, of which a device fetches one."""
+        return [self.manifest.files[name] for name in plan_files(self.manifest).values()]
 
 
 class Evaluations:
@@ -128,7 +134,7 @@ class Evaluations:
         if steps.expect:
             await in_thread(self._records.expect, record, steps.expect)
         for device in steps.ask:
-            candidates[device].evaluate(task.task, task.manifest.files[PLAN_FILE])
+            candidates[device].evaluate(task.task, task.plans)
         if steps.close:
             await self._close(record)
 
@@ -143,6 +149,7 @@ class Evaluations:
             signature=run.signature,
             model=record.model,
             seed=run.settings.seed,
+            required_plan=run.settings.required_plan,
         )
         deadline = asyncio.get_running_loop().time() + record.seconds_left
         self._tasks[record.key] = loaded = _Task(run, manifest, task, deadline)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from moonfed.bundle.manifest import Manifest
+from moonfed.bundle.manifest import Manifest, plan_files
 from moonfed.control.runs import Run
 from moonfed.coordinator.devices.eligibility import groups, incompatibility, ineligible
 from moonfed.coordinator.devices.liveness import Liveness
@@ -153,7 +153,7 @@ class RunManager:
     def incompatibility(self, info: DeviceInfo) -> VersionMismatch | None:
         """Return why a device can participate in none of the running runs, naming both sides' interfaces."""
         running = [served for served in self._served.values() if served.state.status == "running"]
-        return incompatibility(info, {served.manifest.plan.interface for served in running})
+        return incompatibility(info, {interface for served in running for interface in plan_files(served.manifest)})
 
     # Operators' requests
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 
 from moonfed.available_memory import ROOT
@@ -13,8 +14,8 @@ from moonfed.edge_client.installed_packages import installed_packages
 from moonfed.edge_client.resources.platform_info import cuda_of_torch, hardware
 from moonfed.errors import UntrustedBundle, VersionMismatch
 from moonfed.labels import INFERENCE_ONLY
+from moonfed.plan.selection import choose_plan, runnable_interfaces
 from moonfed.signing.bundle_signature import MAX_BYTES
-from moonfed.version import PLAN_INTERFACE
 
 REJECTED = "rejected until this device's software, data or trust file changes"  # in the log, before the reason
 
@@ -80,14 +81,17 @@ def require_signature(signature: BlobRef | None, manifest: BlobRef) -> BlobRef:
     return signature
 
 
-def require_runnable(manifest: Manifest) -> None:
-    """Raise VersionMismatch, naming both versions, if this device cannot run the bundle's plan."""
-    if manifest.plan.interface != PLAN_INTERFACE:
-        raise VersionMismatch(
-            f"the plan's interface is {manifest.plan.interface}; this device runs {PLAN_INTERFACE}",
-            field="interface",
-            value=manifest.plan.interface,
-        )
+def plan_interfaces(plan_format: str) -> tuple[str, ...]:
+    """Return the plan interfaces that this device runs, the preferred one first."""
+    return runnable_interfaces(plan_format, torchscript=installed_packages().torchscript)
+
+
+def require_runnable(manifest: Manifest, runnable: Sequence[str], required: str = "") -> str:
+    """Return the interface by which this device runs the bundle's plan.
+
+    Raises VersionMismatch, naming both versions, if it cannot. `required`: the interface that the run requires.
+    """
+    chosen = choose_plan(manifest, runnable, required)
     installed = torch_version()
     if _numbers(installed) < _numbers(manifest.plan.minimum_torch):
         raise VersionMismatch(
@@ -95,6 +99,7 @@ def require_runnable(manifest: Manifest) -> None:
             field="torch",
             value=installed,
         )
+    return chosen
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -24,10 +24,11 @@ from moonfed.fleet.evaluation import EvaluationTask, HoldoutScores
 from moonfed.fleet.messages import write_installed, write_release_report, write_scores
 from moonfed.fleet.target_release import InstalledRelease, ReleaseReport
 from moonfed.observability.tracing import trace_metadata
+from moonfed.plan.selection import AUTO, FORMATS
 from moonfed.transport import client as transport
 from moonfed.transport.identity import Identity, signing_request
 from moonfed.v1 import blob_pb2, fleet_pb2, fleet_pb2_grpc
-from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE, RELEASE
+from moonfed.version import CONTRACT_VERSION, RELEASE
 
 REPORT_TIMEOUT = 10.0  # seconds; a late report is worthless
 DECLINE_ATTEMPTS = 3
@@ -108,6 +109,7 @@ class FleetConnection:
         labels: Mapping[str, str] | None = None,
         fingerprint: str = "",
         installed: Sequence[InstalledRelease] = (),
+        plan_interfaces: Sequence[str] = FORMATS[AUTO],
     ) -> Iterator[fleet_pb2.ConnectReply]:
         """Stream the coordinator's messages: a welcome, then checks, assignments, ended runs and target releases.
 
@@ -115,11 +117,12 @@ class FleetConnection:
         given, returns False.
         `samples`: size of the training set; 0: unknown. `runs`: runs whose state this device keeps. `labels`: for
         selection by runs. `fingerprint`: of what decides for which runs the device is eligible. `installed`: releases.
+        `plan_interfaces`: by which the device runs plans.
         """
         request = fleet_pb2.ConnectRequest(
             device=self.device,
             contract_version=CONTRACT_VERSION,
-            plan_interfaces=[PLAN_INTERFACE],
+            plan_interfaces=plan_interfaces,
             platform=platform,
             samples=samples,
             runs=runs,

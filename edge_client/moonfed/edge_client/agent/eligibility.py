@@ -103,6 +103,7 @@ class EligibilityChecks:
             manifest=assignment.manifest,
             signature=assignment.signature,
             report_classes=assignment.run in self._report_classes,
+            required_plan=assignment.required_plan,
         )
         self._note(check, may_succeed=not self._fingerprint.covers_data)
 
@@ -181,8 +182,8 @@ class EligibilityChecks:
         os.utime(manifest_file)  # for collect_garbage
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
         require_name(statement, manifest.name)
-        require_runnable(manifest)
-        return manifest, self._worker.check_run(str(manifest_file))
+        interface = require_runnable(manifest, self._settings.plan_interfaces, check.required_plan)
+        return manifest, self._worker.check_run(str(manifest_file), interface)
 
     def _checkable(self, fetch: Callable[[], Fetched]) -> Fetched:
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from moonfed.blobs.schema import ITEM_SIZE, model_size
 from moonfed.blobs.store import BlobDirectory, BlobRef
-from moonfed.bundle.manifest import PERSONAL, PLAN_FILE, Manifest, parts_of
+from moonfed.bundle.manifest import PERSONAL, PLAN_NAMES, Manifest, parts_of
 from moonfed.edge_client.agent.compatibility import require_runnable, require_signature
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.inbox import Inbox
@@ -97,8 +97,8 @@ class Evaluations:
         manifest_file = self._fetch(task.manifest, self._blobs)
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
         require_name(statement, manifest.name)
-        require_runnable(manifest)
-        plan = manifest.files[PLAN_FILE]
+        interface = require_runnable(manifest, self._settings.plan_interfaces, task.required_plan)
+        plan = manifest.files[PLAN_NAMES[interface]]
         _require_size(task.model, manifest)
         self._require_disk([plan, *parts_of(manifest).values()], task.model)
         local = find_local_model(state, task.run, manifest=task.manifest.sha256, seed=task.seed)
@@ -111,6 +111,7 @@ class Evaluations:
                 ScoreJob(
                     manifest_file=str(manifest_file),
                     plan_file=str(plan_file),
+                    plan_interface=interface,
                     model=str(model_file),
                     parts=parts,
                     personal=str(own) if own else None,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from moonfed.blobs.schema import model_size
 from moonfed.blobs.store import BlobDirectory, BlobRef
-from moonfed.bundle.manifest import MODEL, PLAN_FILE, Manifest
+from moonfed.bundle.manifest import MODEL, PLAN_NAMES, Manifest
 from moonfed.edge_client.agent.compatibility import REJECTED, require_runnable, require_signature
 from moonfed.edge_client.agent.connection import FleetConnection
 from moonfed.edge_client.agent.eligibility import EligibilityChecks
@@ -275,13 +275,14 @@ class Executor:
         os.utime(manifest_file)  # for collect_garbage
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
         require_name(statement, manifest.name)
-        require_runnable(manifest)
+        interface = require_runnable(manifest, self._settings.plan_interfaces, assignment.required_plan)
+        plan = manifest.files[PLAN_NAMES[interface]]
         _require_known_roles(assignment, manifest)
         _require_sizes(assignment.blobs, manifest)
         _require_signed_training(assignment, manifest)
         self._delete_other_globals(assignment.blobs.values())
-        require_disk(assignment, manifest, self._blobs, self._globals)
-        plan_file = self._transfers.fetch(manifest.files[PLAN_FILE], self._blobs, should_continue=should_continue)
+        require_disk(assignment, manifest, plan, self._blobs, self._globals)
+        plan_file = self._transfers.fetch(plan, self._blobs, should_continue=should_continue)
         os.utime(plan_file)
         parts = fetch_parts(self._transfers, manifest, self._blobs, should_continue)
         files = {
@@ -295,6 +296,7 @@ class Executor:
             digest=self._digest(assignment),
             manifest_file=str(manifest_file),
             plan_file=str(plan_file),
+            plan_interface=interface,
             files={role: str(file) for role, file in files.items()},
             parts=parts,
             counted=assignment.counted,

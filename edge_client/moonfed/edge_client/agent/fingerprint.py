@@ -17,7 +17,7 @@ from moonfed.data.fingerprint import data_fingerprint
 from moonfed.edge_client.state.trust import load_readable
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.signing import canonical
-from moonfed.version import PLAN_INTERFACE, RELEASE
+from moonfed.version import RELEASE
 
 REFUSED = "refused"  # a file in the state directory of a device that has refused a run or release
 NO_DATA = "none"  # of a device for inference only
@@ -31,7 +31,7 @@ class DeviceFingerprint:
         self._settings = settings
         self._constant: list[object] = [
             RELEASE,
-            PLAN_INTERFACE,
+            list(settings.plan_interfaces),
             sorted(platform.items()),
             (
                 settings.data,

@@ -95,6 +95,7 @@ def _metrics(settings: DeviceSettings) -> DeviceMetrics | None:
 
 
 def _run_session(settings: DeviceSettings, metrics: DeviceMetrics | None) -> None:
+    from moonfed.edge_client.agent.compatibility import plan_interfaces
     from moonfed.edge_client.agent.session import Session
     from moonfed.edge_client.agent.worker_process import WorkerProcess
     from moonfed.signing.key_files import KEYS_VARIABLE
@@ -120,6 +121,7 @@ def _run_session(settings: DeviceSettings, metrics: DeviceMetrics | None) -> Non
         max_memory=settings.max_memory,
         sandbox=settings.sandbox,
         labels={**settings.labels, SANDBOX_LABEL: settings.sandbox},
+        plan_interfaces=plan_interfaces(settings.plan_format),
     )
     window = TrainingWindow.parse(settings.between) if settings.between else None
     Session(worker, connection, WorkerProcess(worker), window, metrics).run()

@@ -23,7 +23,7 @@ from moonfed.edge_client.agent.transfers import FETCH_ERRORS, REJECTIONS, BlobTr
 from moonfed.edge_client.agent.worker_process import WorkerProcess
 from moonfed.edge_client.resources.free_disk import require_space
 from moonfed.edge_client.state.local_models import find_local_model
-from moonfed.edge_client.state.model_files import ModelFiles, files_of, onnx_runtime_is_installed
+from moonfed.edge_client.state.model_files import ModelFiles, chosen_plan, files_of, onnx_runtime_is_installed
 from moonfed.edge_client.state.release_files import NewRelease, StoredRelease
 from moonfed.edge_client.state.releases import ReleaseStore
 from moonfed.edge_client.state.trust import accept_release
@@ -193,7 +193,8 @@ class ReleaseInstaller:
         plan = {} if onnx_runtime_is_installed() else dict(manifest.plan)
         counts = self._worker.read_samples(manifest.input, manifest.target)
         if plan:
-            require_runnable(Manifest.from_bytes(self._fetch(plan[MANIFEST_FILE]).read_bytes()))
+            bundle = Manifest.from_bytes(self._fetch(plan[MANIFEST_FILE]).read_bytes())
+            require_runnable(bundle, self._settings.plan_interfaces)
         require_space("the release", {*wanted.values(), *plan.values()}, self._blobs)
         files, plan_files = self._fetch_all(wanted), self._fetch_all(plan)
         own = self._own(manifest)
@@ -201,7 +202,7 @@ class ReleaseInstaller:
             input=manifest.input,
             target=manifest.target,
             onnx=files[MODEL_FILE],
-            plan=plan_files or None,
+            plan=chosen_plan(plan_files, self._settings.plan_interfaces) if plan_files else None,
             personal=manifest.personal,
             own=own,
         )
@@ -256,7 +257,7 @@ class ReleaseInstaller:
         if current is None:
             return None
         try:
-            return self._worker.score_release(files_of(current), counts)
+            return self._worker.score_release(files_of(current, self._settings.plan_interfaces), counts)
         except (MoonfedError, OSError) as error:
             if not self._transfers.ending.is_set():
                 _log.warning("version %d of %s cannot be compared: %s", current.manifest.version,

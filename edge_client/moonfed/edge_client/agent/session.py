@@ -79,7 +79,7 @@ class Session:
         self._connection = connection
         self._window = window
         self._platform = describe_platform(settings.accelerator, settings.threads, inference_only=not settings.data)
-        self._labels = settings.labels
+        self._labels, self._plan_interfaces = settings.labels, settings.plan_interfaces
         self._worker, self._inbox = worker, Inbox()
         self._fingerprint = DeviceFingerprint(settings, self._platform)
         self._executor = Executor(settings, connection, worker, self._inbox, self._fingerprint, window, metrics)
@@ -162,6 +162,7 @@ class Session:
                 self._labels,
                 self._fingerprint.announce(),
                 self._inventory(),
+                self._plan_interfaces,
             )
             for reply in replies:
                 self._handle(reply)

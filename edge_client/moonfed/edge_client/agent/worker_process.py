@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from moonfed.available_memory import Available, host_available
 from moonfed.blobs.schema import TensorSpec, model_size
 from moonfed.blobs.store import ref_of_bytes
-from moonfed.bundle.manifest import InputSpec, Manifest, Metric
+from moonfed.bundle.manifest import PLAN_NAMES, InputSpec, Manifest, Metric
 from moonfed.bundle.target import TargetSpec
 from moonfed.edge_client.job import Job, ScoreJob
 from moonfed.edge_client.requirements import require_samples
@@ -42,6 +42,7 @@ from moonfed.sandbox.sandboxed_process import (
     sandboxed_process,
     shared_file,
 )
+from moonfed.version import PLAN_INTERFACE
 
 if TYPE_CHECKING:
     from moonfed.edge_client.state.model_files import ModelFiles
@@ -111,7 +112,7 @@ class WorkerProcess:
             self._memory = _trainer_memory(self._trainer.answer(encode("check"), "ready"))
         self.end()
 
-    def check_run(self, manifest_file: str) -> SampleCounts:
+    def check_run(self, manifest_file: str, plan_interface: str = PLAN_INTERFACE) -> SampleCounts:
         """Read the samples for a bundle, and compare its operators and the memory of its rounds with this device's.
 
         Returns the numbers of samples; raises the reason why the device cannot train the bundle, or TrainingFailed. The
@@ -125,7 +126,9 @@ class WorkerProcess:
             assert read is not None  # noqa: S101 - nobody stops it
             counts = self._counts(read)
             require_samples(manifest, counts.samples)
-            unknown = set(manifest.plan.operators) - self._operators
+            # The graph plan's own operators are looked up when it is inspected.
+            called = manifest.plan.operators if plan_interface == PLAN_INTERFACE else ()
+            unknown = set(called) - self._operators
             if self._memory is None or unknown:
                 trainer = self._trainer_of(manifest_file, manifest)
                 self._memory = _trainer_memory(trainer.answer(encode("check", operators=sorted(unknown)), "ready"))
@@ -363,7 +366,7 @@ class WorkerProcess:
         return replace(
             job,
             manifest_file=add(job.manifest_file, "manifest.json"),
-            plan_file=add(job.plan_file, "plan.pt"),
+            plan_file=add(job.plan_file, PLAN_NAMES[job.plan_interface]),
             files={role: add(file, f"{role}.received") for role, file in job.files.items()},
             parts={name: add(file, name) for name, file in job.parts.items()},
             previous_models=tuple(add(file, f"{index}.previous") for index, file in enumerate(job.previous_models)),
@@ -372,9 +375,10 @@ class WorkerProcess:
 
     def _staged_scores(self, job: ScoreJob) -> ScoreJob:
         add = self._directory.add
-        return ScoreJob(
+        return replace(
+            job,
             manifest_file=add(job.manifest_file, "manifest.json"),
-            plan_file=add(job.plan_file, "plan.pt"),
+            plan_file=add(job.plan_file, PLAN_NAMES[job.plan_interface]),
             model=add(job.model, "model.received"),
             parts={name: add(file, name) for name, file in job.parts.items()},
             personal=add(job.personal, "personal.kept") if job.personal else None,

@@ -16,8 +16,8 @@ import torch
 
 from moonfed.available_memory import Available, available_memory
 from moonfed.bundle.files import Bundle, read_bundle
-from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, Manifest, parts_of
-from moonfed.edge_client.agent.compatibility import describe_platform, require_runnable
+from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_NAMES, WEIGHTS_FILE, Manifest, parts_of
+from moonfed.edge_client.agent.compatibility import describe_platform, plan_interfaces, require_runnable
 from moonfed.edge_client.data.class_counts import count_samples
 from moonfed.edge_client.profile.task import MeasureSettings, Times
 from moonfed.edge_client.resources import trainer_runtime
@@ -28,6 +28,7 @@ from moonfed.edge_client.state.trust import bundle_check
 from moonfed.edge_client.training.rng import steps_per_epoch
 from moonfed.errors import InvalidInput, MoonfedError, TrainingFailed
 from moonfed.plan.interface import default_memory_format
+from moonfed.plan.selection import AUTO, parse_format
 from moonfed.sandbox.child_process import SILENCE_SECONDS
 from moonfed.sandbox.messages import encode
 from moonfed.sandbox.policy import Level, require_level
@@ -48,6 +49,7 @@ class ProfileSettings:
     threads: int | None = None  # torch's threads; None: torch chooses
     precision: str = "float32"
     memory_format: str | None = None
+    plan_format: str = AUTO
     samples: int | None = None  # of the round that is estimated; None: those of `data`, or SAMPLES
     data: str = ""  # see moonfed.data.formats; samples are read only to count them
     target: str = ""  # column of a table with the labels; empty: the bundle's
@@ -62,6 +64,7 @@ class ProfileSettings:
     def __post_init__(self) -> None:
         require_choices(self.accelerator, self.precision, self.memory_format)
         require_level(self.sandbox)
+        parse_format(self.plan_format)
         for option in ("threads", "samples", "batch_size", "epochs"):
             value = getattr(self, option)
             if value is not None:
@@ -135,7 +138,7 @@ def profile(
     bundle = read_bundle(settings.bundle, bundle_check(settings.trust, settings.state))
     found = _requested(settings, bundle.manifest)
     try:
-        require_runnable(bundle.manifest)
+        interface = require_runnable(bundle.manifest, plan_interfaces(settings.plan_format))
         require_accelerator(settings.accelerator)
         if settings.data:
             counts = count_samples(
@@ -149,7 +152,8 @@ def profile(
         found = replace(found, need=need.placed(available), available=available)
         require_fits(need, available, settings.max_memory)
         measured = min(found.samples, BATCHES * found.batch_size)
-        times, peaks = _measured(bundle, settings, measured, found.batch_size, report, silence_seconds)
+        plan = PLAN_NAMES[interface]
+        times, peaks = _measured(bundle, plan, settings, measured, found.batch_size, report, silence_seconds)
     except MoonfedError as rejection:
         return replace(found, rejection=rejection)
     return replace(found, times=times, peak=_peak(peaks, _need(found, settings, measured, peaks["own"])))
@@ -157,13 +161,14 @@ def profile(
 
 def _measured(
     bundle: Bundle,
+    plan: str,
     settings: ProfileSettings,
     samples: int,
     batch_size: int,
     report: Callable[[str], None],
     silence_seconds: float,
 ) -> tuple[Times, dict[str, Any]]:
-    """Measure in the sandbox; return the times, and the process's memory."""
+    """Measure the plan in the file of that name, in the sandbox; return the times, and the process's memory."""
 
     def on_progress(fields: dict[str, Any] | None) -> bool:
         if fields is not None:
@@ -173,10 +178,11 @@ def _measured(
     with TemporaryDirectory(prefix="moonfed-") as root:
         directory = JobDirectory(Path(root), settings.state)
         directory.clear()
-        for name in (MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE, *parts_of(bundle.manifest)):
+        for name in (MANIFEST_FILE, plan, WEIGHTS_FILE, *parts_of(bundle.manifest)):
             (directory.input / name).write_bytes(bundle.contents[name])
         wanted = MeasureSettings(
             directory=str(directory.input),
+            plan=plan,
             accelerator=settings.accelerator,
             threads=settings.threads,
             precision=settings.precision,

@@ -20,7 +20,6 @@ from moonfed.bundle.manifest import (
     MANIFEST_FILE,
     PERSONAL,
     PERSONAL_FILE,
-    PLAN_FILE,
     WEIGHTS_FILE,
     Manifest,
 )
@@ -51,6 +50,7 @@ class MeasureSettings:
     """Settings of the measurement."""
 
     directory: str  # of the bundle's files
+    plan: str  # the name of the plan's file
     accelerator: str
     threads: int | None
     precision: str
@@ -126,7 +126,7 @@ def _begun_plan(manifest: Manifest, settings: MeasureSettings, directory: Path) 
     """Return the bundle's plan in a round whose previous models are all copies of the initial one."""
     model = read_tensors(directory / WEIGHTS_FILE, manifest.tensors)
     plan = load_plan(
-        directory / PLAN_FILE,
+        directory / settings.plan,
         settings.accelerator,
         precision=settings.precision,
         memory_format=settings.memory_format,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from moonfed.blobs.schema import ITEM_SIZE, TensorSpec, model_size
 from moonfed.blobs.store import BlobDirectory, BlobRef
-from moonfed.bundle.manifest import PLAN_FILE, Manifest, parts_of
+from moonfed.bundle.manifest import Manifest, parts_of
 from moonfed.errors import ResourceExhausted
 from moonfed.fleet.assignment import Assignment
 from moonfed.sizes import human
@@ -15,9 +15,11 @@ from moonfed.sizes import human
 FILES_BYTES = 1 << 20  # of headers, metadata and directories
 
 
-def require_disk(assignment: Assignment, manifest: Manifest, blobs: BlobDirectory, models: BlobDirectory) -> None:
+def require_disk(
+    assignment: Assignment, manifest: Manifest, plan: BlobRef, blobs: BlobDirectory, models: BlobDirectory
+) -> None:
     """Raise ResourceExhausted, with both sizes, unless the disk has room for the round's files."""
-    require_free(round_bytes(assignment, manifest, blobs, models), models, "the round")
+    require_free(round_bytes(assignment, manifest, plan, blobs, models), models, "the round")
 
 
 def require_free(needed: int, models: BlobDirectory, work: str) -> None:
@@ -36,12 +38,14 @@ def require_space(subject: str, refs: Iterable[BlobRef], blobs: BlobDirectory) -
     require_free(_absent(blobs, refs) + FILES_BYTES, blobs, subject)
 
 
-def round_bytes(assignment: Assignment, manifest: Manifest, blobs: BlobDirectory, models: BlobDirectory) -> int:
+def round_bytes(
+    assignment: Assignment, manifest: Manifest, plan: BlobRef, blobs: BlobDirectory, models: BlobDirectory
+) -> int:
     """Return the bytes that a round writes: what has to be fetched, the trained model, and what goes with it.
 
-    If updates are encoded, the encoded model and the encoding error are stored, too.
+    `plan`: that the round runs. If updates are encoded, the encoded model and the encoding error are stored, too.
     """
-    once = [manifest.files[PLAN_FILE], *parts_of(manifest).values()]
+    once = [plan, *parts_of(manifest).values()]
     absent = _absent(blobs, once) + _absent(models, assignment.blobs.values())
     copies = 3 if assignment.encodings.updates_encoded else 1
     written = copies * model_size(manifest.tensors) + _elements(manifest.uplink) + _elements(manifest.device_state)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from moonfed.blobs.store import BlobDirectory
-from moonfed.bundle.manifest import PLAN_FILE, Manifest, parts_of
+from moonfed.bundle.manifest import Manifest, parts_of, plan_files
 from moonfed.edge_client.state.round_store import read_rounds, run_directory
 from moonfed.errors import InvalidInput
 from moonfed.validate import NAME
@@ -39,10 +39,11 @@ def drop_run(runs: Path, run: str, blobs: Path) -> None:
 
 
 def _fetched_once(manifest_file: Path) -> list[str]:
-    """Return the plan and the parts that a stored manifest names."""
+    """Return the plans, of which this device has fetched one, and the parts that a stored manifest names."""
     with suppress(OSError, InvalidInput):  # deleted, or damaged
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
-        return [ref.sha256 for ref in (manifest.files[PLAN_FILE], *parts_of(manifest).values())]
+        plans = (manifest.files[name] for name in plan_files(manifest).values())
+        return [ref.sha256 for ref in (*plans, *parts_of(manifest).values())]
     return []
 
 

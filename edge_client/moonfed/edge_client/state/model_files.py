@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from moonfed.blobs.schema import TensorSpec
-from moonfed.bundle.manifest import OWN_FILE, InputSpec, output_shape, tensors_document
+from moonfed.bundle.manifest import (
+    MANIFEST_FILE,
+    OWN_FILE,
+    PLAN_NAMES,
+    InputSpec,
+    Manifest,
+    output_shape,
+    tensors_document,
+)
 from moonfed.bundle.target import TargetSpec
 from moonfed.edge_client.state.release_files import StoredRelease
-from moonfed.errors import NotFound
+from moonfed.errors import NotFound, VersionMismatch
 from moonfed.models.repository import MODEL_FILE
+from moonfed.plan.selection import choose_plan
 
 CHUNK = 64  # samples at once
 
@@ -58,8 +67,23 @@ def onnx_runtime_is_installed() -> bool:
     return find_spec("onnxruntime") is not None
 
 
-def files_of(stored: StoredRelease) -> ModelFiles:
-    """Return the files of an installed version that this device can use; raise NotFound if it has none of them."""
+def chosen_plan(files: Mapping[str, Path], runnable: Sequence[str]) -> dict[str, Path]:
+    """Return a released plan's files by name, with only the form of the plan that this device runs.
+
+    `runnable`: its plan interfaces, the preferred one first. Raises VersionMismatch if it runs none of them.
+    """
+    manifest = Manifest.from_bytes(files[MANIFEST_FILE].read_bytes())
+    chosen = PLAN_NAMES[choose_plan(manifest, runnable)]
+    if chosen not in files:
+        raise VersionMismatch(f"the release lacks its plan's file {chosen}", field="plan", value=chosen)
+    return {name: file for name, file in files.items() if name == chosen or name not in PLAN_NAMES.values()}
+
+
+def files_of(stored: StoredRelease, runnable: Sequence[str]) -> ModelFiles:
+    """Return the files of an installed version that this device can use; raise NotFound if it has none of them.
+
+    `runnable`: see `chosen_plan`.
+    """
     manifest, has_runtime = stored.manifest, onnx_runtime_is_installed()
     plan = None if has_runtime else stored.plan_files()
     if plan is None and not has_runtime:
@@ -71,7 +95,7 @@ def files_of(stored: StoredRelease) -> ModelFiles:
         input=manifest.input,
         target=manifest.target,
         onnx=stored.model_file,
-        plan=plan,
+        plan=None if plan is None else chosen_plan(plan, runnable),
         personal=manifest.personal,
         own=stored.own,
     )

@@ -17,6 +17,7 @@ from typing import Any
 from moonfed.bundle.manifest import InputSpec
 from moonfed.bundle.target import TargetSpec
 from moonfed.errors import InvalidInput
+from moonfed.plan.selection import AUTO, FORMATS
 from moonfed.sandbox.policy import Level
 
 
@@ -39,6 +40,7 @@ class WorkerSettings:
     max_memory: int | None = None  # bytes that local training may take
     sandbox: Level = "strict"  # of the trainer
     labels: Mapping[str, str] = field(default_factory=dict)  # by which runs select devices
+    plan_interfaces: Sequence[str] = FORMATS[AUTO]  # that this device runs, the preferred one first
 
     def require_data(self) -> None:
         """Raise InvalidInput if this device is for inference only."""

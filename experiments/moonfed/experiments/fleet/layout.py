@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from moonfed.bundle.manifest import ACCURACY, FROZEN_FILE, MANIFEST_FILE, PERSONAL_FILE, PLAN_FILE, Manifest
+from moonfed.bundle.manifest import ACCURACY, FROZEN_FILE, MANIFEST_FILE, PERSONAL_FILE, PLAN_NAMES, Manifest
 from moonfed.errors import MoonfedError
+from moonfed.plan.selection import choose_plan, local_interfaces
+from moonfed.version import GRAPH_PLAN_INTERFACE
 
 RUN = "simulation"  # the run's name, on the coordinator and with every party
 
@@ -37,10 +40,14 @@ class Layout:
         """The bundle's manifest."""
         return self.bundle / MANIFEST_FILE
 
-    @property
-    def plan(self) -> Path:
-        """The bundle's plan."""
-        return self.bundle / PLAN_FILE
+    def plan(self, manifest: Manifest) -> Path:
+        """Return the bundle's plan in the form that the recipe requires, or else in the one that this machine prefers.
+
+        Raises VersionMismatch if this machine cannot run it.
+        """
+        required = json.loads(self.recipe.read_bytes()).get("require_plan") if self.recipe.is_file() else None
+        interface = choose_plan(manifest, local_interfaces(), GRAPH_PLAN_INTERFACE if required else "")
+        return self.bundle / PLAN_NAMES[interface]
 
     @property
     def parts(self) -> dict[str, str]:

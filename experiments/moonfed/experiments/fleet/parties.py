@@ -23,7 +23,8 @@ from moonfed.experiments.attendance import Attendance, Behaviour, attendance, pa
 from moonfed.experiments.fleet.engine import Engine
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.fleet.assignment import Assignment
-from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE
+from moonfed.plan.selection import local_interfaces
+from moonfed.version import CONTRACT_VERSION
 
 DROPPED_OUT = "simulated dropout"  # the reason of a party that drops out
 
@@ -60,7 +61,7 @@ class Fleet:
         info = DeviceInfo(
             device=party.name,
             contract_version=CONTRACT_VERSION,
-            plan_interfaces=(PLAN_INTERFACE,),
+            plan_interfaces=local_interfaces(),
             platform={},
             samples=party.samples,
             encodings=known_encodings(),
@@ -131,7 +132,7 @@ async def trained(
         seed=assigned.seed,
         digest=digest,
         manifest_file=str(layout.manifest),
-        plan_file=str(layout.plan),
+        plan_file="",  # each worker has loaded it
         files={role: str(file) for role, file in files.items()},
         parts=layout.parts,
         max_steps=max_steps,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from moonfed.bundle.files import Bundle, read_bundle, write_bundle
-from moonfed.bundle.manifest import PLAN_FILE, Manifest
+from moonfed.bundle.manifest import Manifest
 from moonfed.bundle.target import TargetSpec
 from moonfed.data.data_set import DataSet
 from moonfed.data.open_source import open_source
@@ -52,7 +52,7 @@ def prepare(simulation: Simulation, layout: Layout, source: Source, say: Callabl
         given = read_bundle(layout.bundle) if layout.bundle.is_dir() else source.bundle
         if given:
             _require_global_model(given.manifest)
-            require_safe_plan(given.contents[PLAN_FILE])
+            require_safe_plan(given.plans)
         loaded = _load(simulation, source.data, given)
         parts = _split(simulation, loaded)
         bundle = None if given else build_bundle(bundle_recipe(simulation, loaded))

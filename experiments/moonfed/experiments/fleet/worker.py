@@ -43,7 +43,7 @@ class Worker:
         content = self._layout.manifest.read_bytes()
         self._manifest, self._sha256 = Manifest.from_bytes(content), ref_of_bytes(content).sha256
         frozen = frozen_tensors(self._layout.parts, self._manifest)
-        self._plan = load_plan(self._layout.plan, accelerator, frozen=frozen)
+        self._plan = load_plan(self._layout.plan(self._manifest), accelerator, frozen=frozen)
         self._parts = Parts(self._layout.data)
 
     def do(self, kind: str, fields: Mapping[str, Any]) -> dict[str, float]:
