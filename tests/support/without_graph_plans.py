@@ -12,4 +12,4 @@ def trace_nothing(*_: object) -> str:
     return ""
 
 
-bundle_builder._trace = trace_nothing
+bundle_builder._trace = trace_nothing  # type: ignore[assignment]
