@@ -49,8 +49,7 @@ EVALUATION_FILE = "evaluation.json"
 WEIGHTS_FILE = "weights.safetensors"
 VARIANT_FILES = (MODEL_FILE, CONFIG_FILE, CARD_FILE, BILL_FILE, SIGNATURE_FILE)  # that every variant has
 PLAN_FILES = (BUNDLE_MANIFEST_FILE, PLAN_FILE, WEIGHTS_FILE)
-PARTS_FILES = (FROZEN_FILE, PERSONAL_FILE)  # of plans whose model has such tensors
-_OPTIONAL_FILES = (*PARTS_FILES, GRAPH_PLAN_FILE)
+OPTIONAL_FILES = (FROZEN_FILE, PERSONAL_FILE, GRAPH_PLAN_FILE)  # of plans with such tensors, or with graphs
 MAX_BYTES = 1 << 20  # a table's categories and thousands of classes fit
 MAX_VERSION = (1 << 31) - 1
 MAX_VARIANTS, MAX_FILES = 8, 16
@@ -78,9 +77,8 @@ class ReleaseManifest:
     input: InputSpec
     target: TargetSpec
     variants: Mapping[str, Mapping[str, BlobRef]]  # the files of the version's directory, by variant and name
-    plan: Mapping[
-        str, BlobRef
-    ]  # PLAN_FILES, PARTS_FILES and GRAPH_PLAN_FILE, with which a device without ONNX Runtime predicts
+    # PLAN_FILES and OPTIONAL_FILES, with which a device without ONNX Runtime predicts.
+    plan: Mapping[str, BlobRef]
     metric: Metric = ACCURACY  # by which versions are compared
     evaluation: Evaluation | None = None
     threshold: float | None = None  # the score above which a sample is unusual, where the model gives scores
@@ -101,7 +99,7 @@ class ReleaseManifest:
             require(bool(VARIANT.fullmatch(variant)), "variant", variant, "a name such as 'float16'")
             _check_files(f"files of variant {variant!r}", files, VARIANT_FILES)
         _check_files("plan", self.plan, PLAN_FILES)
-        plan = set(self.plan).difference(_OPTIONAL_FILES)
+        plan = set(self.plan).difference(OPTIONAL_FILES)
         require(plan == set(PLAN_FILES), "plan", sorted(self.plan), ", ".join(sorted(PLAN_FILES)))
         for variant, files in self.pictures.items():
             require(variant in self.variants, "variant of pictures", variant, "one of the release's")

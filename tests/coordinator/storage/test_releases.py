@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from moonfed.bundle.manifest import MANIFEST_FILE, PLAN_FILE, InputSpec
+from moonfed.bundle.manifest import GRAPH_PLAN_FILE, MANIFEST_FILE, PLAN_FILE, InputSpec
 from moonfed.bundle.target import TargetSpec, class_target
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound
@@ -82,6 +82,8 @@ def test_a_release_has_the_weights_and_the_bundle_of_its_run(store: Store) -> No
         store.releases.add(release_record(round=1))
     with refused(InvalidInput, "weights"):
         store.releases.add(release_record(plan={**plan, WEIGHTS_FILE: ref("other")}))
+    with refused(InvalidInput, GRAPH_PLAN_FILE):
+        store.releases.add(release_record(plan={**plan, GRAPH_PLAN_FILE: ref("graphs of another run")}))
     with refused(InvalidInput, "bundle"):
         store.releases.add(release_record(plan={**plan, MANIFEST_FILE: ref("other")}))
     committed(store, 1)

@@ -13,7 +13,7 @@ from moonfed.coordinator.storage.blobs import references
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.errors import AlreadyExists, InvalidInput, NotFound
-from moonfed.models.release_manifest import PARTS_FILES, WEIGHTS_FILE, ReleaseManifest
+from moonfed.models.release_manifest import OPTIONAL_FILES, WEIGHTS_FILE, ReleaseManifest
 
 _columns = tables.releases.c
 _of_name = _columns.name == sql.bindparam("of_name")
@@ -150,7 +150,7 @@ def _require_of_run(connection: sql.Connection, manifest: ReleaseManifest) -> No
             field="weights",
             value=weights.sha256[:12],
         )
-    for name in PARTS_FILES:
+    for name in OPTIONAL_FILES:
         if name in manifest.plan and manifest.plan[name] != of_bundle.get(name):
             raise InvalidInput(
                 f"{name} of the release is {manifest.plan[name].sha256[:12]}, which is no file of run {manifest.run!r}",
