@@ -42,6 +42,12 @@ def measure_parts() -> Tables:
     return parts.measure_parts()
 
 
+def measure_plan_formats() -> Tables:
+    from benchmarks import plan_formats
+
+    return plan_formats.measure_plan_formats()
+
+
 def measure_fleet() -> Tables:
     from benchmarks import fleet
 
@@ -119,6 +125,7 @@ BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "device": measure_device,
     "tasks": measure_tasks,
     "parts": measure_parts,
+    "plan-formats": measure_plan_formats,
     "fleet": measure_fleet,
     "coordinator": measure_coordinator,
     "metrics": measure_metrics,

@@ -33,6 +33,7 @@ def steps(model: str) -> str:
     sentence = (
         f"building model {model}",
         "compiling plan and graph",
+        "tracing the plan's graphs",
         "training a few steps, and comparing graph and plan",
     )
     return "".join(f"moonfed-export: {step}\n" for step in sentence)

@@ -92,3 +92,16 @@ def test_every_method_is_trained_on_images_and_on_tables() -> None:
     assert {name: (shown["status"], shown["round"]) for name, shown in ended.items()} == dict.fromkeys(
         names, ("finished", 2)
     )
+
+
+@pytest.mark.usefixtures("fleet")
+def test_graph_plans_are_trained_too() -> None:
+    for kind, method in (("image", "moon"), ("table", "fedavg")):
+        name = f"graph-{kind}"
+        options = ("--method", method, "--set", "epochs=1", "--set", "batch_size=32")
+        run("moonfed-export", "bundle", *NETWORKS[kind], *options, "--output", name)
+        limits = ("--rounds", "2", "--minimum-devices", "2", "--deadline", PATIENCE, "--require-plan", "graph")
+        run("moonfed-coordinator", "run", "start", name, *limits)
+        run("moonfed-coordinator", "run", "watch", name)
+        shown = json.loads(run("moonfed-coordinator", "run", "show", name, "--json"))
+        assert (shown["status"], shown["round"]) == ("finished", 2)

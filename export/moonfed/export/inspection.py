@@ -7,12 +7,13 @@ from typing import Any
 
 from moonfed.blobs.tensors import ITEM_SIZE, TensorSpec, model_size
 from moonfed.bundle.files import Bundle
-from moonfed.bundle.manifest import CONSTANT, PROTOTYPES, InputSpec, Manifest
+from moonfed.bundle.manifest import CONSTANT, GRAPH_PLAN_FILE, PROTOTYPES, InputSpec, Manifest
 from moonfed.bundle.target import TargetSpec
 from moonfed.formatting import count, iso_time
 from moonfed.signing.bundle_signature import BundleSignature, moment
 from moonfed.signing.envelope import ID_SHOWN
 from moonfed.sizes import human
+from moonfed.version import GRAPH_PLAN_INTERFACE
 
 SHOWN_CLASSES = 10
 SHOWN_COLUMNS = 10
@@ -22,7 +23,7 @@ def describe(bundle: Bundle) -> dict[str, Any]:
     """Return the manifest as a document, with the bundle's sha256 and the number of parameters."""
     document: dict[str, Any] = json.loads(bundle.manifest.to_bytes())
     facts = {"sha256": bundle.ref.sha256, "parameters": model_size(_of_kind(bundle.manifest, "parameter"))}
-    return {**facts, "signature": _signature_document(bundle), **document}
+    return {**facts, "signature": _signature_document(bundle), "graphs": _graphs(bundle), **document}
 
 
 def table(bundle: Bundle) -> str:
@@ -44,11 +45,35 @@ def table(bundle: Bundle) -> str:
         *_targets(manifest.target),
         ("plan", f"{manifest.plan.interface}, built with torch {manifest.plan.built_with_torch}, "
                  f"for torch {manifest.plan.minimum_torch} or later"),
+        ("graph plan", _graph_plan(bundle)),
         ("samples", f"at least {manifest.plan.minimum_samples} on a device"),
         *((name, f"{ref.size:,} bytes, sha256 {ref.sha256[:12]}") for name, ref in sorted(manifest.files.items())),
     ]  # fmt: skip
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+
+
+def _graphs(bundle: Bundle) -> dict[str, Any] | None:
+    """Return the number of graphs, their operators, and the memory of a step, in bytes; None without graphs."""
+    if GRAPH_PLAN_FILE not in bundle.files:
+        return None
+    from moonfed.export.graph.step_memory import step_bytes  # torch's tracer takes seconds to import
+
+    graphs = json.loads(bundle.files[GRAPH_PLAN_FILE])["graphs"]
+    operators = sorted({node["op"] for graph in graphs for node in graph["nodes"]})
+    batch = bundle.manifest.training.batch_size
+    return {"count": len(graphs), "operators": operators, "batch": batch, "step_bytes": step_bytes(bundle, batch)}
+
+
+def _graph_plan(bundle: Bundle) -> str:
+    graphs = _graphs(bundle)
+    if graphs is None:
+        reason = bundle.manifest.plan.untraceable
+        return f"none: {reason}" if reason else "none"
+    return (
+        f"{GRAPH_PLAN_INTERFACE}, {count(graphs['count'], 'graph')} of {len(graphs['operators'])} operators; a step of "
+        f"{count(graphs['batch'], 'sample')} needs {human(graphs['step_bytes'])}"
+    )
 
 
 def _parts(manifest: Manifest) -> list[tuple[str, str]]:

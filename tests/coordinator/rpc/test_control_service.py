@@ -14,7 +14,7 @@ from tests.coordinator.conftest import Fleet
 
 def record(fleet: Fleet, attempts: list[tuple[int, int]], devices: list[str]) -> None:
     """Insert abandoned rounds into the database."""
-    rest = ("[]", "late", 0, 0, 0, "[]", "{}", "[]", "{}", "{}", "{}", "{}", 0, 0)
+    rest = ("[]", "late", 0, 0, 0, "[]", "{}", "[]", "{}", "{}", "{}", "{}", 0, 0, 0)
     rounds = [("run", *attempt, "abandoned", json.dumps(devices), *rest) for attempt in attempts]
     marks = ", ".join("?" * len(rounds[0]))
     with closing(sqlite3.connect(fleet.state / "coordinator.db", timeout=20)) as connection:
