@@ -16,6 +16,7 @@ from moonfed.experiments.child_processes import ChildProcesses, run
 from moonfed.export.methods import LOCAL_ONLY, METHODS
 from moonfed.sandbox.policy import available_level
 from tests.deploy.environments import install_torch, new_environment, pinned_except, programs_in
+from tests.support.forked_process import PATCHES
 from tools.build_release import build_wheel
 from tools.lock_requirements import ROOT, name_of, requirements_of
 
@@ -95,7 +96,8 @@ def test_every_method_is_trained_on_images_and_on_tables() -> None:
 
 
 @pytest.mark.usefixtures("fleet")
-def test_graph_plans_are_trained_too() -> None:
+def test_graph_plans_are_trained_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PATCHES, "tests.support.with_graph_plans")
     for kind, method in (("image", "moon"), ("table", "fedavg")):
         name = f"graph-{kind}"
         options = ("--method", method, "--set", "epochs=1", "--set", "batch_size=32")
