@@ -27,6 +27,7 @@ import dataclasses, sys
 from moonfed.bundle.manifest import PLAN_FILE
 from tests.export.test_archive import PICTURES
 from tests.support.compiled import build_device_bundle
+import tests.support.without_graph_plans
 
 build_device_bundle(dataclasses.replace(PICTURES, method="scaffold"))
 sys.stdout.buffer.write(build_device_bundle(PICTURES).contents[PLAN_FILE])
