@@ -1,4 +1,4 @@
-"""What plans of both formats share: their failures, their defaults, and what they require of a device."""
+"""The common part of both formats' plans: failures, defaults, and what they require of a device."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from moonfed.plan.graph.container import Argument, Named, Value, fail
 
 
 class Kind(Enum):
-    """What a value is; a NUMBER is an integer or a floating-point number, as a tensor's element is."""
+    """The kinds of values; a NUMBER is an integer or a floating-point number, as a tensor's element is."""
 
     TENSOR = "a tensor"
     INT = "an integer"

@@ -187,7 +187,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Everything that a file holds."""
+    """The contents of a file."""
 
     tensors: tuple[StoredTensor, ...]
     roles: Mapping[str, tuple[Shape, ...]]

@@ -86,7 +86,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a graph is given, in short."""
+    """The inputs of a graph, in short."""
 
     kinds: frozenset[str]
     kept: frozenset[str]

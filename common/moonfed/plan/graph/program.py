@@ -28,7 +28,7 @@ class Program:
 
     @property
     def inputs(self) -> Sequence[Input]:
-        """What `run` takes, in this order."""
+        """The inputs that `run` takes, in this order."""
         return self._checked.graph.inputs
 
     def run(self, given: Sequence[object], lower: Lower) -> tuple[dict[str, list[Any]], dict[str, Any]]:

@@ -38,6 +38,7 @@ _SCALARS: Mapping[Any, str] = {
 }
 _MARK, _GRAD = torch.ops.moonfed_tracing.mark.default, torch.ops.moonfed_tracing.grad.default
 _END = (1 << 63) - 1  # of a slice
+_SIZE = torch.ops.aten.sym_size.int
 _GRAD_MODE = torch._C._set_grad_enabled
 _STANDING_IN = {
     "moonfed_tracing::gru": "aten::gru.input",
@@ -142,7 +143,7 @@ class _Graph:
         self._lowered = 0
 
     def described(self) -> Json:
-        nodes = _needed(self._traced)
+        nodes, sizes = _needed(self._traced)
         inputs: dict[str, list[str]] = {}  # nodes by the input that they stand for
         for node in nodes:
             if node.op in ("placeholder", "get_attr"):
@@ -150,6 +151,8 @@ class _Graph:
         for names in inputs.values():
             self._ids.update((name, [self._next]) for name in names)
             self._next += 1
+        for symbol, (argument, dimension) in sizes.items():
+            self._sizes[symbol] = self._emit(None, "aten::sym_size.int", [argument, dimension], {}, 1)
         for node in nodes:
             if node.op == "call_function":
                 self._add(node)
@@ -177,7 +180,7 @@ class _Graph:
             self._ids[node.name], self._lowered = self._ids[node.args[0].name], len(self._nodes)
         elif _changes_nothing(node):
             self._ids[node.name] = self._ids[node.args[0].name]
-        elif target is torch.ops.aten.sym_size.int and (known := self._sizes.get(str(node.meta["val"]))):
+        elif target is _SIZE and (known := self._sizes.get(str(node.meta["val"]))):
             self._ids[node.name] = known
         elif target is _GRAD_MODE:
             self._emit(node, "grad_mode", node.args, {}, 0)
@@ -189,7 +192,7 @@ class _Graph:
             found = node.meta.get("val")
             count = len(found) if isinstance(found, list | tuple) else int(found is not None)
             self._emit(node, name, node.args, node.kwargs, count)
-            if target is torch.ops.aten.sym_size.int:
+            if target is _SIZE:
                 self._sizes[str(found)] = self._ids[node.name]
         elif target in _SCALARS:
             self._emit(node, f"scalar::{_SCALARS[target]}", node.args, {}, 1)
@@ -238,21 +241,39 @@ class _Graph:
         raise Untraceable(f"an operator's argument is {value!r}")
 
 
-def _needed(traced: Traced) -> list[Node]:
-    """Return the nodes that have an effect, or lead to one."""
+def _needed(traced: Traced) -> tuple[list[Node], dict[str, tuple[Node, int]]]:
+    """Return the nodes that have an effect or lead to one, and the sizes of arguments that they need.
+
+    torch takes a size from any tensor that has it. Here it is that of the first argument that is needed anyway, by the
+    size's symbol.
+    """
     nodes = list(traced.graph.nodes)[:-1]
+    sides = [
+        (str(side), (node, dimension))
+        for node in nodes
+        if node.op == "placeholder"
+        for dimension, side in enumerate(getattr(node.meta.get("val"), "shape", ()))
+    ]
+    of_arguments = {symbol for symbol, _ in sides}
     wanted = {
         each.name
         for values in (*traced.outputs.values(), traced.kept.values())
         for each in values
         if isinstance(each, torch.fx.Node)
     }
-    found = []
+    found, sizes = [], set[str]()
     for node in reversed(nodes):
         if node.name in wanted or _acts(node):
             found.append(node)
-            wanted.update(each.name for each in node.all_input_nodes)
-    return found[::-1]
+            if node.target is _SIZE and str(node.meta["val"]) in of_arguments:
+                sizes.add(str(node.meta["val"]))
+            else:
+                wanted.update(each.name for each in node.all_input_nodes)
+    needed = [(symbol, place) for symbol, place in sides if symbol in sizes]
+    needed.sort(key=lambda each: each[1][0].name not in wanted)
+    places = dict(reversed(needed))
+    arguments = [node for node, _ in places.values() if node.name not in wanted]
+    return [*dict.fromkeys(arguments), *found[::-1]], places
 
 
 def _changes_nothing(node: Node) -> bool:

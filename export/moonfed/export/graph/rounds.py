@@ -37,7 +37,7 @@ _HOLDS: Mapping[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """What a device gives a plan: shapes without the batch, and types.
+    """The arguments that a device gives a plan: shapes without the batch, and types.
 
     `roles`: the shapes of what a round may receive; all but `personal` may be absent. `hyperparameters`: their values
     in the first round.
@@ -52,7 +52,7 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """How a round begins, apart from its hyperparameters."""
+    """The beginning of a round, apart from its hyperparameters."""
 
     memory_format: str
     previous: int

@@ -194,7 +194,7 @@ class Tracer:
 
 
 class _Results:
-    """What a call returns and keeps, as one list for torch.fx."""
+    """The results of a call and what it keeps, as one list for torch.fx."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}

@@ -29,7 +29,7 @@ class Normalisation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resizing:
-    """How images were resized that weights were trained with, as far as their source states it."""
+    """The resizing of the images that weights were trained with, as far as their source states it."""
 
     interpolation: str = ""  # such as "bicubic"
     sides: tuple[int, int] | None = None  # height and width that the network saw
