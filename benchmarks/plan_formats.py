@@ -60,7 +60,7 @@ def _write(directory: Path, model: str, method: str) -> None:
     settings = {**Sgd().hyperparameters(), **chosen.hyperparameters()}
     save_plan(directory / PLAN_FILE, compile_plan(network, chosen, settings, model=model))
     arguments = Arguments(
-        model=[spec.shape for spec in tensor_specs(network)],
+        model=tensor_specs(network),
         roles={},
         hyperparameters=settings,
         sample=(SAMPLE.shape, torch.uint8),

@@ -416,10 +416,9 @@ def _trace(
 ) -> str:
     """Add the graph plan to the files; return why there is none, or nothing."""
     samples, targets = torch.from_numpy(check_samples(recipe, 1)), check_targets(recipe.target, 1)
-    roles = {**settings.method.downlink(division.shapes), **division.device_state}
     arguments = Arguments(
-        model=[spec.shape for spec in division.shared],
-        roles={role: [spec.shape for spec in specs] for role, specs in roles.items()},
+        model=division.shared,
+        roles={**settings.method.downlink(division.shapes), **division.device_state},
         hyperparameters=settings.hyperparameters,
         sample=(samples.shape[1:], samples.dtype),
         target=(targets.shape[1:], targets.dtype),

@@ -55,10 +55,8 @@ class Both:
             raw = torch.zeros(2, *sample.shape, dtype=torch.uint8 if model == "cnn" else torch.float32)
             width = int(self.network.represent(raw).size(1))
         self.arguments = Arguments(
-            model=[spec.shape for spec in tensor_specs(self.network)],
-            roles={
-                role: [spec.shape for spec in specs] for role, specs in roles_of(method, self.network, width).items()
-            },
+            model=tensor_specs(self.network),
+            roles=roles_of(method, self.network, width),
             hyperparameters=self.names,
             sample=(sample.shape, raw.dtype),
             target=((), torch.int64),
@@ -81,10 +79,11 @@ class Both:
         """Return everything that a round of all methods returns, with batches of several sizes."""
         torch.manual_seed(0)
         draw = torch.Generator().manual_seed(1)
-        model = [torch.randn(shape, generator=draw) / 10 for shape in self.arguments.model]
+        model = [torch.randn(spec.shape, generator=draw) / 10 for spec in self.arguments.model]
         previous = [[each + 0.01 for each in model] for _ in range(start.previous)]
         received = {
-            role: [torch.rand(shape, generator=draw) for shape in self.arguments.roles[role]] for role in start.roles
+            role: [torch.rand(spec.shape, generator=draw) for spec in self.arguments.roles[role]]
+            for role in start.roles
         }
         if "prototypes" in received:
             received["prototypes"][0].round_()
@@ -145,40 +144,8 @@ def test_hyperparameters_choose_a_branch(tmp_path: Path) -> None:
         assert_equal(*both.rounds(both.starts[-1], MEMORY_FORMATS[0], "float32", **changed))
 
 
-class Threshold(Objective):
-    """It does what a graph cannot: it looks at a value."""
-
-    def forward(
-        self,
-        loss: torch.Tensor,
-        outputs: torch.Tensor,
-        z_BD: torch.Tensor,
-        targets: torch.Tensor,
-        references_BRD: torch.Tensor,
-        hyperparameters: dict[str, float],
-    ) -> torch.Tensor:
-        if float(loss) > 1.0:
-            return loss * 2.0
-        return loss
-
-
-class Large(Objective):
-    """It treats large batches otherwise, which a traced graph would do for all or for none."""
-
-    def forward(
-        self,
-        loss: torch.Tensor,
-        outputs: torch.Tensor,
-        z_BD: torch.Tensor,
-        targets: torch.Tensor,
-        references_BRD: torch.Tensor,
-        hyperparameters: dict[str, float],
-    ) -> torch.Tensor:
-        return loss * 2.0 if outputs.size(0) > 20 else loss
-
-
-class Counting(Objective):
-    """It counts its steps in a number, which a traced graph would not."""
+class Changed(Objective):
+    """The task's loss, changed by what a graph cannot express."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,6 +160,32 @@ class Counting(Objective):
         references_BRD: torch.Tensor,
         hyperparameters: dict[str, float],
     ) -> torch.Tensor:
+        return self.changed(loss, outputs)
+
+    def changed(self, loss: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+        return loss
+
+
+class Threshold(Changed):
+    """It looks at a value."""
+
+    def changed(self, loss: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+        if float(loss) > 1.0:
+            return loss * 2.0
+        return loss
+
+
+class Large(Changed):
+    """It treats large batches otherwise, which a traced graph would do for all or for none."""
+
+    def changed(self, loss: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+        return loss * 2.0 if outputs.size(0) > 20 else loss
+
+
+class Counting(Changed):
+    """It counts its steps in a number, which a traced graph would not."""
+
+    def changed(self, loss: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
         self.count += 1
         return loss
 
@@ -204,7 +197,7 @@ def test_what_no_graph_can_express_is_not_traced(kind: type[Objective], monkeypa
     network = network_of("mlp")
     names = hyperparameters()
     arguments = Arguments(
-        model=[spec.shape for spec in tensor_specs(network)],
+        model=tensor_specs(network),
         roles={},
         hyperparameters=names,
         sample=((6,), torch.float32),
@@ -225,9 +218,21 @@ RECURRENT = BundleRecipe(
 )
 
 
-def test_a_bundle_has_a_graph_plan_of_equal_results(monkeypatch: pytest.MonkeyPatch) -> None:
+FROZEN = BundleRecipe(
+    name="pictures",
+    model="cnn",
+    input=PICTURE,
+    target=CLASSES,
+    method="moon",
+    augmentation="crop-flip",
+    freeze="encoder",
+)
+
+
+@pytest.mark.parametrize("recipe", [RECURRENT, FROZEN])
+def test_a_bundle_has_a_graph_plan_of_equal_results(recipe: BundleRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundle_builder, "_trace", TRACE)
-    bundle = build_bundle(RECURRENT)  # which compares both
+    bundle = build_bundle(recipe)  # which compares both
     assert GRAPH_PLAN_FILE in bundle.files
     assert bundle.manifest.plan.untraceable == ""
 

@@ -65,7 +65,7 @@ def container(plan: TrainingPlan, arguments: Arguments, rounds: Sequence[Round])
     head = {
         "format": GRAPH_PLAN_INTERFACE,
         "tensors": tensors.described(),
-        "roles": {role: [list(shape) for shape in shapes] for role, shapes in arguments.roles.items()},
+        "roles": {role: [list(spec.shape) for spec in specs] for role, specs in arguments.roles.items()},
         "hyperparameters": sorted(arguments.hyperparameters),
         "draws": plan.draws,
     }

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from moonfed.bundle.manifest import PERSONAL
+from moonfed.blobs.tensors import TensorSpec
+from moonfed.bundle.manifest import PERSONAL, Roles
 from moonfed.export.graph.tracer import Number, Traced, Tracer, Untraceable, plain
 from moonfed.export.training_plan import TrainingPlan
 from moonfed.plan.interface import CHANNELS_LAST, CONTIGUOUS, LOSS_SCALE
@@ -37,14 +38,15 @@ _HOLDS: Mapping[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """The arguments that a device gives a plan: shapes without the batch, and types.
+    """The arguments that a device gives a plan.
 
-    `roles`: the shapes of what a round may receive; all but `personal` may be absent. `hyperparameters`: their values
+    `model`: the shared tensors. `roles`: what a round may receive; all but `personal` may be absent. `sample`,
+    `target`: shapes without the batch, and types. `hyperparameters`: their values
     in the first round.
     """
 
-    model: Sequence[Sequence[int]]
-    roles: Mapping[str, Sequence[Sequence[int]]]
+    model: Sequence[TensorSpec]
+    roles: Roles
     hyperparameters: Mapping[str, float]
     sample: tuple[Sequence[int], torch.dtype]
     target: tuple[Sequence[int], torch.dtype]
@@ -72,7 +74,7 @@ class Round:
 
 def starts_of(plan: TrainingPlan, arguments: Arguments) -> list[Start]:
     """Return all ways that a round can begin; the last one has all previous models and roles."""
-    images = any(len(shape) == 4 for shape in arguments.model)
+    images = any(len(spec.shape) == 4 for spec in arguments.model)
     formats = (CONTIGUOUS, CHANNELS_LAST) if images else (CONTIGUOUS,)
     needed = {role for role in arguments.roles if role == PERSONAL}
     optional = sorted(set(arguments.roles) - needed)
@@ -163,11 +165,11 @@ class _RoundTracer:
         return found
 
     def _begin(self, steps: Number) -> dict[str, Traced]:
-        tracer, shapes = self._tracer, self._arguments.model
+        tracer, specs = self._tracer, self._arguments.model
         traced = tracer.trace(
             _nothing(lambda **given: self._plan.begin_round(**given, hyperparameters=tracer.hyperparameters)),
-            model=self._tensors(shapes),
-            previous_models=[self._tensors(shapes) for _ in range(self._start.previous)],
+            model=self._tensors(specs),
+            previous_models=[self._tensors(specs) for _ in range(self._start.previous)],
             received={role: self._tensors(self._arguments.roles[role]) for role in self._start.roles},
             steps=steps,
         )
@@ -211,8 +213,8 @@ class _RoundTracer:
         predict = lambda inputs: {"outputs": [self._plan.predict(inputs)]}  # noqa: E731
         return {"predict": self._tracer.trace(predict, inputs=self._inputs)}
 
-    def _tensors(self, shapes: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-        return [self._tracer.tensor(*shape) for shape in shapes]
+    def _tensors(self, specs: Sequence[TensorSpec]) -> list[torch.Tensor]:
+        return [self._tracer.tensor(*spec.shape) for spec in specs]
 
     def _batch(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         return self._tracer.tensor(self._tracer.batch, *shape, dtype=dtype)
