@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,14 @@ sys.stdout.buffer.write(build_device_bundle(PICTURES).contents[PLAN_FILE])
 """
 
 
+def differing(left: bytes, right: bytes) -> list[str]:
+    """Return the names of the records that differ between two archives."""
+    first, second = (zipfile.ZipFile(io.BytesIO(each)) for each in (left, right))
+    names = sorted({*first.namelist(), *second.namelist()})
+    both = {*first.namelist()} & {*second.namelist()}
+    return [name for name in names if name not in both or first.read(name) != second.read(name)]
+
+
 def test_a_plan_does_not_depend_on_hash_seed_or_on_earlier_compilations() -> None:
     expected = device_bundle(PICTURES).contents[PLAN_FILE]
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
@@ -41,4 +51,5 @@ def test_a_plan_does_not_depend_on_hash_seed_or_on_earlier_compilations() -> Non
     found = subprocess.run(
         [sys.executable, "-c", ANOTHER_PROCESS], cwd=root, env=environment, stdout=subprocess.PIPE, check=True
     )
+    assert differing(found.stdout, expected) == []
     assert found.stdout == expected
