@@ -254,6 +254,27 @@ class Numbers(Pairs):
                 raise InvalidInput(field=f"{name}.{key}", value=item, allowed="a number")
 
 
+class Budget(Numbers):
+    """Numbers above 0 of a privacy budget, by `names`; on a command line in one text, such as epsilon=2,delta=1e-5."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def read(self, name: str, value: object) -> Mapping[str, Value]:
+        texts = [value] if isinstance(value, str) else value
+        if isinstance(texts, list | tuple):
+            texts = [part for text in texts for part in str(text).split(",") if part.strip()]
+        return super().read(name, texts)
+
+    def check(self, name: str, value: Mapping[str, Value]) -> None:
+        super().check(name, value)
+        for key, item in value.items():
+            if key not in self.names:
+                raise InvalidInput(field=f"{name}.{key}", value=item, rest=f"; the keys are {', '.join(self.names)}")
+            if not float(item) > 0:
+                raise InvalidInput(field=f"{name}.{key}", value=item, allowed="above 0")
+
+
 _LINE = f"1 to {MAX_WORD} printable characters"
 
 

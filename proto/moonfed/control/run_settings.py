@@ -11,6 +11,7 @@ from moonfed.control.declarations import declared, setting
 from moonfed.control.kinds import (
     Amount,
     Amounts,
+    Budget,
     Choice,
     Flag,
     Labels,
@@ -32,6 +33,17 @@ MAX_STALENESS = 64  # rounds; receipts are kept for longer than that
 MAX_OVER_SELECTION = 10.0
 MEAN = "mean"  # the reducer that is none
 DEFENCE = ("weight_cap", "clip_norm", "clip_factor", "reducer", "reducer_settings")  # what `trusting` excludes
+# What a run with privacy cannot have, and why.
+NOT_PRIVATE = {
+    "asynchronous": "an asynchronous round counts whoever is fast, not devices drawn at random",
+    "sampling": "each device must be drawn with the same probability",
+    "over_selection": "a round waits for every device that it draws",
+    "weight_cap": "all devices weigh the same",
+    "clip_factor": "a bound by the median of a round would reveal other devices",
+    "reducer": "its noise covers the mean alone",
+    "exclude_after": "which devices are clipped is not recorded",
+    "trusting": "it bounds each device by clip_norm",
+}
 
 AMOUNT, FLAG, WORD = Amounts(), Flag(), Words()
 SECONDS = Number("a positive, finite number of seconds", lambda value: value > 0, " s")
@@ -158,6 +170,21 @@ class RunSettings:
         "device chooses.",
         metavar="graph",
     )
+    privacy: Mapping[str, Value] = setting(
+        {},
+        Budget("delta", "epsilon", "noise_multiplier", "sigma_b"),
+        "Train with differential privacy for each device, within this budget, such as epsilon=2,delta=1e-5; with "
+        "noise_multiplier=Z for noise of Z times the clip, and sigma_b=B for an adaptive clip (B: the noise on the "
+        "number of clipped devices). Needs --population, --clip-norm and a number for --cohort.",
+        metavar="epsilon=E,delta=D",
+    )
+    population: int = setting(
+        0,
+        Whole(0),
+        "With --privacy: the devices that the fleet has. Each round draws each device with the probability "
+        "cohort/population.",
+        metavar="N",
+    )
     seed: int = setting(0, Whole(0, MAX_SEED), "Seed of the order of samples and of augmentation.")
     keep_last: int = setting(20, Whole(1), "Number of newest global models to keep.")
     keep_every: int = setting(100, Whole(0), "Also keep every N-th round's model; 0: none.", metavar="N")
@@ -165,6 +192,8 @@ class RunSettings:
     def __post_init__(self) -> None:
         for name, item in RUN_SETTINGS.items():
             item.kind.check(name, getattr(self, name))
+        if self.private or self.population:
+            self._check_private()
         if self.trusted_labels and not self.labels:
             raise InvalidInput("trusted_labels is given without a label; name the labels that devices must have")
         if self.trusting and self.is_robust:
@@ -192,6 +221,41 @@ class RunSettings:
                 f"sampling is {self.sampling!r}; with asynchronous rounds it must be 'uniform', since a device's pace "
                 "decides how often it counts"
             )
+
+    def _check_private(self) -> None:
+        for key in ("epsilon", "delta"):
+            if key not in self.privacy:
+                raise InvalidInput(f"privacy has no {key}; give {key}=… in privacy, or leave population out")
+        if self.cohort.count is None or not self.cohort.count <= self.population:
+            raise InvalidInput(
+                f"cohort is {self.cohort} and population {self.population}; with privacy, both must be numbers of "
+                "devices, and the cohort at most the population"
+            )
+        delta, most = self.privacy["delta"], 1 / self.population
+        if not float(delta) < most:
+            raise InvalidInput(field="privacy.delta", value=delta, allowed=f"below 1/population, {most:g}")
+        if not self.clip_norm:
+            raise InvalidInput("clip_norm is 0; with privacy it must be above 0, since the noise is a multiple of it")
+        for name in NOT_PRIVATE:
+            if name in self.changed():
+                value = RUN_SETTINGS[name].kind.write(getattr(self, name))
+                raise InvalidInput(f"{name} is {value!r}, and privacy is given; {NOT_PRIVATE[name]}: leave one out")
+
+    @property
+    def private(self) -> bool:
+        """True if the run has differential privacy for each device."""
+        return bool(self.privacy)
+
+    @property
+    def sampling_rate(self) -> float:
+        """The probability with which each round of a run with privacy draws each device."""
+        assert self.cohort.count  # noqa: S101 - checked when the settings were made
+        return self.cohort.count / self.population
+
+    @property
+    def asks_classes(self) -> bool:
+        """True if devices are asked of which classes they have samples."""
+        return not (self.private_classes or self.private)
 
     @property
     def is_robust(self) -> bool:

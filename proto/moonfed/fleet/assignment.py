@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -45,6 +46,7 @@ class Assignment:
     encodings: Encodings = field(default_factory=Encodings)  # of the blob "model", and of the update's
     signature: BlobRef | None = None  # of the bundle; None: it is not signed
     required_plan: str = ""  # the only plan interface that the run permits; empty: any
+    clip_norm: float = 0.0  # with differential privacy, the longest change that may be sent, an L2 norm; 0: without
     traceparent: str = ""  # the context of its spans; empty: the coordinator does not trace
 
     def __post_init__(self) -> None:
@@ -56,6 +58,8 @@ class Assignment:
                 field="blobs",
                 value=sorted(self.blobs),
             )
+        if not (math.isfinite(self.clip_norm) and self.clip_norm >= 0):
+            raise InvalidInput(field="clip_norm", value=self.clip_norm, allowed="a number of at least 0")
         if self.counted and self.counted.round >= self.id.round:
             raise InvalidInput(
                 field="counted_round", value=self.counted.round, allowed=f"less than the round, {self.id.round}"
@@ -91,6 +95,7 @@ class Assignment:
             (self.counted.round, self.counted.attempt) if self.counted else (0, 0),
             self.encodings.to_document(),
             self.required_plan,
+            self.clip_norm,
         ]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

@@ -26,6 +26,7 @@ def read_assignment(message: fleet_pb2.Assignment) -> Assignment:
         counted=counted if message.counted_round else None,
         encodings=parse_encodings(message.downlink_encoding, message.uplink_encoding),
         required_plan=message.required_plan,
+        clip_norm=message.clip_norm,
         traceparent=message.traceparent,
     )
 
@@ -47,6 +48,7 @@ def write_assignment(assignment: Assignment) -> fleet_pb2.Assignment:
         downlink_encoding=str(assignment.encodings.down),
         uplink_encoding=str(assignment.encodings.up),
         required_plan=assignment.required_plan,
+        clip_norm=assignment.clip_norm,
         traceparent=assignment.traceparent,
     )
 

@@ -562,6 +562,7 @@ class Assignment(_message.Message):
     SIGNATURE_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     REQUIRED_PLAN_FIELD_NUMBER: _builtins.int
+    CLIP_NORM_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     round: _builtins.int
     """from 1; takes global model round-1 to global model round"""
@@ -583,6 +584,10 @@ class Assignment(_message.Message):
     """the W3C's, of the assignment's span; empty: the coordinator does not trace"""
     required_plan: _builtins.str
     """as in EligibilityCheck"""
+    clip_norm: _builtins.float
+    """Above 0: the run has differential privacy. The device scales the change of its model down to this L2 norm before it
+    encodes it, and sends no metrics. 0: it does neither.
+    """
     @_builtins.property
     def manifest(self) -> _blob_pb2.Blob:
         """names the bundle's other files"""
@@ -614,10 +619,11 @@ class Assignment(_message.Message):
         signature: _blob_pb2.Blob | None = ...,
         traceparent: _builtins.str = ...,
         required_plan: _builtins.str = ...,
+        clip_norm: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "signature", b"signature", "training", b"training"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "blobs", b"blobs", "counted_attempt", b"counted_attempt", "counted_round", b"counted_round", "downlink_encoding", b"downlink_encoding", "manifest", b"manifest", "required_plan", b"required_plan", "round", b"round", "run", b"run", "seed", b"seed", "signature", b"signature", "traceparent", b"traceparent", "training", b"training", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "blobs", b"blobs", "clip_norm", b"clip_norm", "counted_attempt", b"counted_attempt", "counted_round", b"counted_round", "downlink_encoding", b"downlink_encoding", "manifest", b"manifest", "required_plan", b"required_plan", "round", b"round", "run", b"run", "seed", b"seed", "signature", b"signature", "traceparent", b"traceparent", "training", b"training", "uplink_encoding", b"uplink_encoding"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -73,7 +73,7 @@ class EligibleDevices:
             run=record.run,
             manifest=record.manifest,
             signature=record.signature,
-            report_classes=manifest.target.kind == "class" and not record.settings.private_classes,
+            report_classes=manifest.target.kind == "class" and record.settings.asks_classes,
             required_plan=record.settings.required_plan,
         )
         self._driven = driven

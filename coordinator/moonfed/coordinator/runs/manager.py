@@ -139,7 +139,7 @@ class RunManager:
         return replace(
             run_view(self._store, record, None),
             ineligible=groups(ineligible(reports)),
-            absent_classes=() if record.settings.private_classes else self._absent_classes(record, reports),
+            absent_classes=self._absent_classes(record, reports) if record.settings.asks_classes else (),
         )
 
     def _absent_classes(self, record: RunRecord, reports: Mapping[str, EligibilityReport]) -> tuple[str, ...]:
