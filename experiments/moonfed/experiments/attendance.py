@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
-from moonfed.coordinator.rounds.cohort import draw_order
+from moonfed.coordinator.rounds.cohort import draw_order, poisson_cohort
 from moonfed.coordinator.rounds.sizes import drawn, updates_wanted
 from moonfed.fleet.assignment import AttemptId
 
@@ -52,8 +52,14 @@ def attendance(
 
     `cohorts`: the run's draw. `samples`: of all parties, which are online. `reused`: the parties whose update of an
     earlier attempt counts. A party that drops out is replaced by the next in the order of the draw. Where more train
-    than the round needs, the stragglers come last, and the others in an order drawn for each round.
+    than the round needs, the stragglers come last, and the others in an order drawn for each round. With privacy,
+    nobody is replaced, and all count.
     """
+    if settings.private:
+        cohort = poisson_cohort(settings, cohorts, attempt.round, attempt.attempt, samples)
+        training = [name for name in cohort if not behaviour.drops_out(attempt, name)]
+        slow = draw_stragglers(training, behaviour.stragglers, behaviour.seed, attempt.round)
+        return Attendance(counted=frozenset(training), stragglers=frozenset(slow))
     order = draw_order(settings, cohorts, attempt.round, attempt.attempt, samples, samples)
     waiting = [name for name in order if name not in reused and not behaviour.drops_out(attempt, name)]
     places = drawn(settings, len(samples))

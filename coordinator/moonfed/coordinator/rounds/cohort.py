@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
@@ -21,12 +21,26 @@ def draw_cohort(
 ) -> tuple[str, ...]:
     """Draw a round's cohort, sorted by name; a function of the draw's secret, round, attempt, devices and samples.
 
-    `delivered`: the devices whose update of an earlier attempt counts; they are drawn first, online or not.
+    `delivered`: the devices whose update of an earlier attempt counts; they are drawn first, online or not. A run with
+    privacy draws each device by itself, so the cohort's size varies.
     """
+    if settings.private:
+        return poisson_cohort(settings, draw, round_, attempt, online)
     devices = {*online, *delivered}
     order = draw_order(settings, draw, round_, attempt, devices, samples)
     first = sorted(order, key=lambda device: device not in delivered)
     return tuple(sorted(first[: drawn(settings, len(devices))]))
+
+
+def poisson_cohort(
+    settings: RunSettings, draw: Draw, round_: int, attempt: int, devices: Iterable[str]
+) -> tuple[str, ...]:
+    """Return those of the devices that a round with privacy draws, sorted by name.
+
+    Poisson sampling: each is drawn with the same probability, independently of all others, whenever it comes online.
+    """
+    purpose, rate = f"{round_}/{attempt}", settings.sampling_rate
+    return tuple(sorted(device for device in devices if _unit(draw.digest(purpose, device)) <= rate))
 
 
 def draw_order(

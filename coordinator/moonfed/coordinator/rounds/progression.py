@@ -23,7 +23,7 @@ from moonfed.coordinator.rounds.events import (
     WaitTimedOut,
 )
 from moonfed.coordinator.rounds.presence import StateType, waits_in_vain
-from moonfed.coordinator.rounds.sizes import devices_needed, updates_wanted
+from moonfed.coordinator.rounds.sizes import devices_needed, updates_required, updates_wanted
 from moonfed.coordinator.rounds.state import NOBODY, NOTHING, Attempts, OpenRound, State
 from moonfed.coordinator.rounds.status_text import shortage
 
@@ -73,7 +73,8 @@ def _with_replacements(
     settings: RunSettings, draw: Draw, state: State, current: OpenRound
 ) -> tuple[OpenRound, tuple[Command, ...]]:
     """Fill the round's vacancies with idle devices, in the order of the draw."""
-    idle = state.online.difference(current.cohort) if current.vacancies and not state.paused else NOBODY
+    replaces = current.vacancies and not state.paused and not settings.private
+    idle = state.online.difference(current.cohort) if replaces else NOBODY
     if not idle:
         return current, ()
     round_, attempt = current.round, current.attempt
@@ -107,15 +108,17 @@ def _open(settings: RunSettings, draw: Draw, state: State) -> Step:
 
 def _is_complete(settings: RunSettings, current: OpenRound) -> bool:
     """Return True if the round can close, whatever devices are still training."""
-    return current.overdue or len(current.reported) >= updates_wanted(settings, current.drawn)
+    enough = not settings.private and len(current.reported) >= updates_wanted(settings, current.drawn)
+    return current.overdue or enough
 
 
 def _close(settings: RunSettings, state: State, current: OpenRound) -> Step:
-    needed = settings.quorum.of(updates_wanted(settings, current.drawn))
+    needed = updates_required(settings, current.drawn)
     if len(current.reported) < needed:
         counted = f"only {len(current.reported)} of {needed} required updates counted when the round closed"
         reason = f"{counted}; {shortage(current)}"
-        return abandoned(settings, state, current, reason, reusable=current.attempts)
+        reusable = NOTHING if settings.private else current.attempts  # each attempt is drawn afresh
+        return abandoned(settings, state, current, reason, reusable=reusable)
     return replace(state, open=replace(current, reducing=True)), (reduction(current),)
 
 

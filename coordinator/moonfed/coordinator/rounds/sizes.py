@@ -11,7 +11,7 @@ def fewest_updates(settings: RunSettings) -> int:
     """Return the smallest number of updates that a round may close with."""
     if settings.asynchronous:
         return settings.quorum.of(settings.asynchronous)
-    return settings.quorum.of(cohort_size(settings, devices_needed(settings)))
+    return updates_required(settings, devices_needed(settings))
 
 
 def devices_needed(settings: RunSettings) -> int:
@@ -19,6 +19,8 @@ def devices_needed(settings: RunSettings) -> int:
     needed = settings.minimum_devices
     if settings.asynchronous:
         return max(needed, settings.asynchronous)  # each has one update for each model
+    if settings.private:
+        return max(needed, math.ceil(round(updates_required(settings, 0) / settings.sampling_rate, 9)))
     if settings.quorum.count is not None:
         needed = max(needed, math.floor((settings.quorum.count - 1) / (settings.cohort.fraction or 1.0)))
         while cohort_size(settings, needed) < settings.quorum.count:
@@ -54,6 +56,17 @@ def updates_wanted(settings: RunSettings, drawn: int) -> int:
     return max(math.floor(round(drawn / (1 + settings.over_selection), 9)), cohort_size(settings, drawn))
 
 
-def updates_closing(settings: RunSettings, drawn: int) -> int:
-    """Return the number of updates that closes a round; in asynchronous rounds, whatever was drawn."""
-    return settings.asynchronous or updates_wanted(settings, drawn)
+def updates_required(settings: RunSettings, drawn: int) -> int:
+    """Return the quorum of a round for which `drawn` devices were drawn; with privacy, whatever was drawn."""
+    expected = settings.cohort.count if settings.private else None
+    return settings.quorum.of(expected or updates_wanted(settings, drawn))
+
+
+def updates_closing(settings: RunSettings, cohort: int, joined: int = 0) -> int:
+    """Return the number of updates that closes a round; in asynchronous rounds, whatever was drawn.
+
+    `cohort`: its devices, of which `joined` after the draw: replacements, or with privacy, drawn as they came online.
+    """
+    if settings.private:
+        return cohort
+    return settings.asynchronous or updates_wanted(settings, cohort - joined)

@@ -6,14 +6,19 @@ The round closes as soon as it has the cohort's number of updates, or there is n
 deadline. With a quorum of updates it is reduced; a reduction that fails for a transient reason is retried. Without a
 quorum it is abandoned and retried under the same number as the next attempt, which counts the updates that the
 abandoned one had. After too many attempts the run fails.
+
+A run with privacy draws each device by itself, also one that comes online while the round is open. It replaces nobody,
+waits for all that it has drawn, and counts no update of an earlier attempt.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
+from moonfed.coordinator.rounds.cohort import poisson_cohort
 from moonfed.coordinator.rounds.events import (
     Assign,
     Command,
@@ -31,6 +36,7 @@ from moonfed.coordinator.rounds.events import (
     Progressed,
     Reduced,
     ReductionFailed,
+    Replace,
     Resumed,
     ResumeRequested,
     RetryDue,
@@ -52,16 +58,17 @@ def step(settings: RunSettings, draw: Draw, state: State, event: Event) -> Step:
     """Return the state after an event, and the commands to carry out, in order."""
     if state.status != "running":
         return state, ()
-    state, commands = _apply(settings, state, event)
+    state, commands = _apply(settings, draw, state, event)
     state, more = proceed(settings, draw, state)
     return state, commands + more
 
 
-def _apply(settings: RunSettings, state: State, event: Event) -> Step:
+def _apply(settings: RunSettings, draw: Draw, state: State, event: Event) -> Step:
     """Apply the event itself. Events of another round or attempt, and repeated ones, have no effect."""
     match event:
         case DeviceOnline(device=device, samples=samples):
-            return _connected(_with_samples(state, device, samples), device)
+            state, commands = _connected(_with_samples(state, device, samples), device)
+            return _joined(settings, draw, state, commands, (device,))
         case DeviceOffline(device=device, ineligible=ineligible):
             return with_offline(state, device, ineligible), ()
         case DeviceLeft(device=device):
@@ -69,7 +76,8 @@ def _apply(settings: RunSettings, state: State, event: Event) -> Step:
         case Resumed(online=online):
             for device, samples in online.items():
                 state = _with_samples(state, device, samples)
-            return _resumed(settings, replace(state, online=frozenset(online)))
+            state, commands = _resumed(settings, replace(state, online=frozenset(online)))
+            return _joined(settings, draw, state, commands, online)
         case StopRequested():
             return stopped(state, event)
         case PauseRequested() | ResumeRequested():
@@ -161,6 +169,23 @@ def _connected(state: State, device: str) -> Step:
         return state, ()
     assign = Assign(round=current.round, attempt=current.attempt, device=device)
     return replace(state, open=_unsettled(current, device)), (assign,)
+
+
+def _joined(
+    settings: RunSettings, draw: Draw, state: State, commands: tuple[Command, ...], devices: Iterable[str]
+) -> Step:
+    """Let an open round with privacy draw devices that have come online."""
+    current = state.open
+    if not settings.private or current is None or current.reducing or current.overdue or state.paused:
+        return state, commands
+    round_, attempt = current.round, current.attempt
+    drawn = poisson_cohort(settings, draw, round_, attempt, set(devices).difference(current.cohort))
+    if not drawn:
+        return state, commands
+    cohort, joined = tuple(sorted((*current.cohort, *drawn))), current.replacements.union(drawn)
+    assigns = (Assign(round=round_, attempt=attempt, device=device) for device in drawn)
+    state = replace(state, open=replace(current, cohort=cohort, replacements=joined))
+    return state, (*commands, Replace(round=round_, attempt=attempt, devices=drawn), *assigns)
 
 
 def _resumed(settings: RunSettings, state: State) -> Step:

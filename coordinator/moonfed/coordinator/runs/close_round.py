@@ -221,7 +221,7 @@ def _cohort_size(storage: Storage, attempt: AttemptId, settings: RunSettings) ->
     """Return the number of updates that the round was to close with, however many devices are missing."""
     found = storage.store.round(attempt)
     assert found  # noqa: S101 - our own invariant
-    return updates_closing(settings, len(found.cohort) - len(found.replacements))
+    return updates_closing(settings, len(found.cohort), len(found.replacements))
 
 
 def _counted(storage: Storage, attempt: AttemptId, command: Reduce) -> list[DeviceReport]:

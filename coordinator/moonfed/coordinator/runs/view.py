@@ -66,7 +66,7 @@ def _open_round(
         left=tuple(sorted(current.left)),
         replacements=tuple(sorted(current.replacements)),
         seconds=max(0.0, time.time() - under_way.opened),
-        target=updates_closing(record.settings, current.drawn),
+        target=updates_closing(record.settings, len(current.cohort), len(current.replacements)),
         progress=progress,
         reasons=_reasons(store, record.run, current),
     )
