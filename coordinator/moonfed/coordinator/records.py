@@ -10,7 +10,6 @@ from moonfed.blobs.store import BlobRef
 from moonfed.bundle.manifest import ACCURACY, MODEL, Metric
 from moonfed.control.devices import Device, DeviceOutcome
 from moonfed.control.evaluations import DeviceScore
-from moonfed.control.privacy import Mechanism
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.rounds.events import InAttempt
@@ -124,25 +123,6 @@ class EligibilityReport:
     def __post_init__(self) -> None:
         if len(self.fingerprint) > MAX_FINGERPRINT or not self.fingerprint.isprintable():
             raise InvalidInput(f"fingerprint must be at most {MAX_FINGERPRINT} printable characters")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrivacyRelease:
-    """A release of devices' data to whoever sees the global models: a committed round's, or one without noise."""
-
-    run: str
-    created: float  # the run, in seconds since the epoch: a later one may have its name
-    round: int
-    attempt: int
-    mechanism: Mechanism
-    what: str = ""  # was released without noise
-    delta: float = 0.0
-    sampling_rate: float = 0.0
-    noise_multiplier: float = 0.0
-    clip_norm: float = 0.0
-    next_clip_norm: float = 0.0
-    updates_sha256: str = ""  # of all that the release is a function of
-    committed: float = 0.0  # seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from moonfed.control.kinds import Amount
 from moonfed.control.run_settings import DEFAULTS, RunSettings
 from moonfed.coordinator.privacy.accountant import Releases, epsilon
 from moonfed.coordinator.privacy.budget import private_round, report, spent, with_noise
-from moonfed.coordinator.records import PrivacyRelease
+from moonfed.coordinator.privacy.ledger_entry import LedgerEntry
 from moonfed.errors import InvalidInput
 from tests.support.refusals import refused
 
@@ -25,9 +25,9 @@ def settings(rounds: int = 100, **privacy: Any) -> RunSettings:
     )
 
 
-def release(run: str = "digits", created: float = 1.0, round_: int = 1, **others: Any) -> PrivacyRelease:
+def release(run: str = "digits", created: float = 1.0, round_: int = 1, **others: Any) -> LedgerEntry:
     given = {"mechanism": "gaussian", "delta": 1e-5, "sampling_rate": 120 / 3383, "noise_multiplier": 1.2}
-    return PrivacyRelease(run=run, created=created, round=round_, attempt=1, **{**given, "committed": 2.0, **others})
+    return LedgerEntry(run=run, created=created, round=round_, attempt=1, **{**given, "committed": 2.0, **others})
 
 
 def made(rounds: int, noise: float = 1.2) -> Releases:

@@ -9,7 +9,8 @@ import pytest
 
 from moonfed.control.kinds import Amount
 from moonfed.control.run_settings import RunSettings
-from moonfed.coordinator.records import AttemptId, PrivacyRelease, RunRecord
+from moonfed.coordinator.privacy.ledger_entry import LedgerEntry
+from moonfed.coordinator.records import AttemptId, RunRecord
 from moonfed.coordinator.rounds.retention import Retention
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import NotFound, WrongState
@@ -27,8 +28,8 @@ PRIVATE = replace(
 )
 
 
-def release(round_: int, record: RunRecord = PRIVATE, attempt: int = 1) -> PrivacyRelease:
-    return PrivacyRelease(
+def release(round_: int, record: RunRecord = PRIVATE, attempt: int = 1) -> LedgerEntry:
+    return LedgerEntry(
         run=record.run,
         created=record.created,
         round=round_,
@@ -44,7 +45,7 @@ def release(round_: int, record: RunRecord = PRIVATE, attempt: int = 1) -> Priva
     )
 
 
-def commit(store: Store, round_: int, record: RunRecord = PRIVATE, attempt: int = 1) -> PrivacyRelease:
+def commit(store: Store, round_: int, record: RunRecord = PRIVATE, attempt: int = 1) -> LedgerEntry:
     id_, made = AttemptId(run=record.run, round=round_, attempt=attempt), release(round_, record, attempt)
     store.open_round(id_, ["a"])
     retention = Retention(last=1, every=0)

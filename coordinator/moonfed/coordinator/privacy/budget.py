@@ -10,8 +10,8 @@ from itertools import groupby
 from moonfed.control.privacy import PrivacyCharge, PrivacyReport, PrivacySpent
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.privacy.accountant import Releases, epsilon, noise_multiplier, rounds_within
+from moonfed.coordinator.privacy.ledger_entry import LedgerEntry
 from moonfed.coordinator.privacy.mechanism import PrivateRound, require_sigma_b
-from moonfed.coordinator.records import PrivacyRelease
 from moonfed.errors import InvalidInput
 from moonfed.formatting import moment
 
@@ -55,7 +55,7 @@ def private_round(settings: RunSettings, attempt: int, clip_norm: float) -> Priv
     )
 
 
-def spent(settings: RunSettings, releases: Sequence[PrivacyRelease]) -> PrivacySpent | None:
+def spent(settings: RunSettings, releases: Sequence[LedgerEntry]) -> PrivacySpent | None:
     """Return what a run has spent, by its releases in the ledger; None without privacy."""
     if not settings.private:
         return None
@@ -73,7 +73,7 @@ def spent(settings: RunSettings, releases: Sequence[PrivacyRelease]) -> PrivacyS
     )
 
 
-def report(releases: Iterable[PrivacyRelease], runs_without: Sequence[str], delta: float = 0.0) -> PrivacyReport:
+def report(releases: Iterable[LedgerEntry], runs_without: Sequence[str], delta: float = 0.0) -> PrivacyReport:
     """Compose the releases of several runs at `delta`; 0: the smallest of theirs."""
     ordered = sorted(releases, key=lambda release: (release.created, release.run, _way(release)))
     charged = [release for release in ordered if release.mechanism == GAUSSIAN]
@@ -84,12 +84,12 @@ def report(releases: Iterable[PrivacyRelease], runs_without: Sequence[str], delt
     )
 
 
-def _way(release: PrivacyRelease) -> tuple[str, str, float, float, float]:
+def _way(release: LedgerEntry) -> tuple[str, str, float, float, float]:
     """Return what releases have in common that one charge sums up."""
     return release.mechanism, release.what, release.sampling_rate, release.noise_multiplier, release.delta
 
 
-def _charge(releases: Sequence[PrivacyRelease]) -> PrivacyCharge:
+def _charge(releases: Sequence[LedgerEntry]) -> PrivacyCharge:
     one = releases[0]
     return PrivacyCharge(
         run=one.run,
@@ -105,7 +105,7 @@ def _charge(releases: Sequence[PrivacyRelease]) -> PrivacyCharge:
     )
 
 
-def _composed(releases: Sequence[PrivacyRelease], delta: float) -> float:
+def _composed(releases: Sequence[LedgerEntry], delta: float) -> float:
     """Return the epsilon of protected releases together; 0 if there are none."""
     pairs = sorted((release.sampling_rate, release.noise_multiplier) for release in releases)
     counted = tuple((rate, noise, len(list(same))) for (rate, noise), same in groupby(pairs))

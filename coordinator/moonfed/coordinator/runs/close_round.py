@@ -21,12 +21,12 @@ from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.staleness import discounted
 from moonfed.coordinator.devices.eligibility import clipped_text
 from moonfed.coordinator.privacy.budget import private_round
+from moonfed.coordinator.privacy.ledger_entry import LedgerEntry
 from moonfed.coordinator.records import (
     NOT_MEASURED,
     AttemptId,
     AttemptMeasurements,
     DeviceReport,
-    PrivacyRelease,
     attempt_id,
 )
 from moonfed.coordinator.rounds.events import Damaged, Reduce, ReductionFailed
@@ -67,7 +67,7 @@ class RoundResult:
     metrics: dict[str, float]  # of the round's training
     holdout: dict[str, float]  # of the global model that the round started from, on the devices' held-out samples
     received: tuple[DeviceReport, ...]  # those of the updates that no earlier attempt has received
-    release: PrivacyRelease | None  # of a run with privacy, to be charged
+    release: LedgerEntry | None  # of a run with privacy, to be charged
     reduced: float  # when the model was computed, by the monotonic clock
 
 
@@ -217,14 +217,12 @@ def reduce_round(
     )
 
 
-def _release(
-    storage: Storage, attempt: AttemptId, closed: ClosedRound, aggregated: Aggregated
-) -> PrivacyRelease | None:
+def _release(storage: Storage, attempt: AttemptId, closed: ClosedRound, aggregated: Aggregated) -> LedgerEntry | None:
     """Return what a round with privacy is charged for."""
     privacy, release = closed.privacy, aggregated.release
     if privacy is None or release is None:
         return None
-    return PrivacyRelease(
+    return LedgerEntry(
         run=attempt.run,
         created=storage.store.run(attempt.run).created,
         round=attempt.round,

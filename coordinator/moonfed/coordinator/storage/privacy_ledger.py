@@ -7,7 +7,8 @@ from dataclasses import asdict, fields, replace
 
 import sqlalchemy as sql
 
-from moonfed.coordinator.records import AttemptId, PrivacyRelease, RunRecord
+from moonfed.coordinator.privacy.ledger_entry import LedgerEntry
+from moonfed.coordinator.records import AttemptId, RunRecord
 from moonfed.coordinator.storage import runs
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.transactions import Transactions
@@ -33,13 +34,13 @@ class PrivacyLedger:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    def releases(self, run: str = "") -> list[PrivacyRelease]:
+    def releases(self, run: str = "") -> list[LedgerEntry]:
         """Return all releases, oldest first; only those of runs of that name, deleted ones included, if it is given."""
         chosen = _ALL.where(_columns.run == run) if run else _ALL
         with self._transactions.read() as connection:
             return [_release(row) for row in connection.execute(chosen).mappings()]
 
-    def of_run(self, record: RunRecord) -> list[PrivacyRelease]:
+    def of_run(self, record: RunRecord) -> list[LedgerEntry]:
         """Return the releases of one run, oldest first."""
         return [release for release in self.releases(record.run) if release.created == record.created]
 
@@ -56,13 +57,11 @@ class PrivacyLedger:
         with self._transactions.write() as connection:
             record = runs.one(connection, run)
             if record.settings.private:
-                release = PrivacyRelease(
-                    run=run, created=record.created, round=0, attempt=0, mechanism="none", what=what
-                )
+                release = LedgerEntry(run=run, created=record.created, round=0, attempt=0, mechanism="none", what=what)
                 insert_or_ignore(connection, tables.privacy_releases, [_row(release)])
 
 
-def charge(connection: sql.Connection, release: PrivacyRelease, budget: int) -> None:
+def charge(connection: sql.Connection, release: LedgerEntry, budget: int) -> None:
     """Charge a run for a committed round, within the caller's transaction.
 
     Raises WrongState if the run has been charged for all rounds that its budget permits.
@@ -74,9 +73,9 @@ def charge(connection: sql.Connection, release: PrivacyRelease, budget: int) -> 
     connection.execute(sql.insert(tables.privacy_releases).values(_row(release)))
 
 
-def _row(release: PrivacyRelease) -> dict[str, object]:
+def _row(release: LedgerEntry) -> dict[str, object]:
     return asdict(replace(release, committed=release.committed or time.time()))
 
 
-def _release(row: sql.RowMapping) -> PrivacyRelease:
-    return PrivacyRelease(**{field.name: row[field.name] for field in fields(PrivacyRelease)})
+def _release(row: sql.RowMapping) -> LedgerEntry:
+    return LedgerEntry(**{field.name: row[field.name] for field in fields(LedgerEntry)})

@@ -17,11 +17,11 @@ from moonfed.control.runs import Round
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.draw import SECRET_BYTES, Draw
 from moonfed.coordinator.observer import Observer
+from moonfed.coordinator.privacy.ledger_entry import LedgerEntry
 from moonfed.coordinator.records import (
     NOT_MEASURED,
     AttemptId,
     AttemptMeasurements,
-    PrivacyRelease,
     RoundRecord,
     RunRecord,
 )
@@ -248,7 +248,7 @@ class Store:
         retention: Retention = KEEP_ALL,
         needed: int = 1,
         measured: AttemptMeasurements = NOT_MEASURED,
-        release: PrivacyRelease | None = None,
+        release: LedgerEntry | None = None,
     ) -> list[BlobRef]:
         """Record, atomically, a round's global state by role, its devices, and metrics of its and the previous model.
 
