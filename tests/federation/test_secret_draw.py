@@ -17,7 +17,7 @@ from .conftest import Federation
 
 pytestmark = pytest.mark.slow
 
-RUNS = ("first", "second", "third")
+RUNS = ("first", "second", "third", "private")
 
 
 def test_nothing_that_a_device_or_an_operator_can_see_holds_the_secret(
@@ -38,12 +38,15 @@ def test_nothing_that_a_device_or_an_operator_can_see_holds_the_secret(
         federation.start_run(bundle, "first", "--cohort", "2", *options)
         federation.start_run(bundle, "second", "--cohort", "67%", *options)
         federation.start_run(bundle, "third", "--asynchronous", "1", "--cohort", "2", *options)
+        privacy = ("--privacy", "epsilon=90,delta=0.1", "--population", "3", "--clip-norm", "1")
+        federation.start_run(bundle, "private", "--cohort", "2", *privacy, *options)
         for name in RUNS:
             federation.until_finished(name)
-            for words in ("show", "watch", "evaluate", "show --recipe", "show --json", "watch --json"):
+            evaluation = "evaluate --without-privacy" if name == "private" else "evaluate"
+            for words in ("show", "watch", evaluation, "show --recipe", "show --json", "watch --json"):
                 _see(printed, "run", *words.split(), name, *federation.operator)
             _see(printed, "run", "export", name, str(exported / name), "--to", "csv", "--devices", *federation.operator)
-        for words in ("run list", "device list", "device show cam-1", "audit"):
+        for words in ("privacy show --all", "run list", "device list", "device show cam-1", "audit"):
             _see(printed, *words.split(), "--json", *federation.operator)
     federation.fleet.stop_all()
 

@@ -28,7 +28,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from moonfed.blobs.store import BlobRef
-from moonfed.control import devices, evaluations, events, operators, releases, runs
+from moonfed.control import devices, evaluations, events, operators, privacy, releases, runs
 from moonfed.control.run_settings import RunSettings
 from moonfed.errors import Corrupt
 from moonfed.formatting import LAST, moment
@@ -41,6 +41,7 @@ RECORDS: tuple[type[Any], ...] = (
     evaluations.Evaluation,
     operators.AuditRecord,
     operators.Operator,
+    privacy.PrivacyReport,
     releases.DeployedDevice,
     releases.Deployment,
     releases.Release,

@@ -225,21 +225,20 @@ class RunSettings:
     def _check_private(self) -> None:
         for key in ("epsilon", "delta"):
             if key not in self.privacy:
-                raise InvalidInput(f"privacy has no {key}; give {key}=… in privacy, or leave population out")
+                raise InvalidInput(f"privacy has no {key}; it must have epsilon and delta", field=f"privacy.{key}")
         if self.cohort.count is None or not self.cohort.count <= self.population:
-            raise InvalidInput(
-                f"cohort is {self.cohort} and population {self.population}; with privacy, both must be numbers of "
-                "devices, and the cohort at most the population"
-            )
+            rest = f" and population {self.population}; with privacy, both must be numbers, the cohort the smaller one"
+            raise InvalidInput(field="cohort", value=str(self.cohort), rest=rest)
         delta, most = self.privacy["delta"], 1 / self.population
         if not float(delta) < most:
             raise InvalidInput(field="privacy.delta", value=delta, allowed=f"below 1/population, {most:g}")
         if not self.clip_norm:
-            raise InvalidInput("clip_norm is 0; with privacy it must be above 0, since the noise is a multiple of it")
+            raise InvalidInput(field="clip_norm", value=0, allowed="above 0, since the noise is a multiple of it")
         for name in NOT_PRIVATE:
             if name in self.changed():
                 value = RUN_SETTINGS[name].kind.write(getattr(self, name))
-                raise InvalidInput(f"{name} is {value!r}, and privacy is given; {NOT_PRIVATE[name]}: leave one out")
+                rest = f", which privacy excludes, since {NOT_PRIVATE[name]}; leave one of them out"
+                raise InvalidInput(field=name, value=value, rest=rest)
 
     @property
     def private(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Literal
 from moonfed.blobs.store import BlobRef
 from moonfed.bundle.manifest import ACCURACY, Metric
 from moonfed.control.devices import DeviceOutcome
+from moonfed.control.privacy import PrivacySpent
 from moonfed.control.run_settings import RunSettings
 
 RunStatus = Literal["running", "paused", "finished", "stopped", "failed"]
@@ -66,6 +67,7 @@ class Run:
     clipped: Mapping[str, int] = field(default_factory=dict)  # devices clipped in several last rounds: how many
     initial_metrics: Mapping[str, float] = field(default_factory=dict)  # of the initial weights
     open_round: OpenRound | None = None
+    privacy: PrivacySpent | None = None  # None: without differential privacy
     settings: RunSettings = field(default_factory=RunSettings)  # `start(bundle, recipe=run.settings)` repeats the run
 
     @property

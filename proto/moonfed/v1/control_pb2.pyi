@@ -221,6 +221,7 @@ class Run(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     ABSENT_CLASSES_FIELD_NUMBER: _builtins.int
     METRIC_FIELD_NUMBER: _builtins.int
+    PRIVACY_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     status: _builtins.str
     method: _builtins.str
@@ -254,6 +255,10 @@ class Run(_message.Message):
     def metric(self) -> Global___Metric:
         """by which its models are compared"""
 
+    @_builtins.property
+    def privacy(self) -> Global___PrivacySpent:
+        """absent: the run has no differential privacy"""
+
     def __init__(
         self,
         *,
@@ -277,14 +282,161 @@ class Run(_message.Message):
         settings: _builtins.str = ...,
         absent_classes: _abc.Iterable[_builtins.str] | None = ...,
         metric: Global___Metric | None = ...,
+        privacy: Global___PrivacySpent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["initial_model", b"initial_model", "manifest", b"manifest", "metric", b"metric", "model", b"model", "open_round", b"open_round", "signature", b"signature"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["initial_model", b"initial_model", "manifest", b"manifest", "metric", b"metric", "model", b"model", "open_round", b"open_round", "privacy", b"privacy", "signature", b"signature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent_classes", b"absent_classes", "checking", b"checking", "clipped", b"clipped", "created", b"created", "eligible", b"eligible", "ineligible", b"ineligible", "initial_metrics", b"initial_metrics", "initial_model", b"initial_model", "manifest", b"manifest", "method", b"method", "metric", b"metric", "model", b"model", "open_round", b"open_round", "reason", b"reason", "round", b"round", "run", b"run", "settings", b"settings", "signature", b"signature", "status", b"status", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent_classes", b"absent_classes", "checking", b"checking", "clipped", b"clipped", "created", b"created", "eligible", b"eligible", "ineligible", b"ineligible", "initial_metrics", b"initial_metrics", "initial_model", b"initial_model", "manifest", b"manifest", "method", b"method", "metric", b"metric", "model", b"model", "open_round", b"open_round", "privacy", b"privacy", "reason", b"reason", "round", b"round", "run", b"run", "settings", b"settings", "signature", b"signature", "status", b"status", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Run: _TypeAlias = Run  # noqa: Y015
+
+@_typing.final
+class PrivacySpent(_message.Message):
+    """See moonfed.control.privacy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPSILON_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    SAMPLING_RATE_FIELD_NUMBER: _builtins.int
+    NOISE_MULTIPLIER_FIELD_NUMBER: _builtins.int
+    CLIP_NORM_FIELD_NUMBER: _builtins.int
+    RELEASES_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
+    UNPROTECTED_FIELD_NUMBER: _builtins.int
+    epsilon: _builtins.float
+    budget: _builtins.float
+    delta: _builtins.float
+    sampling_rate: _builtins.float
+    noise_multiplier: _builtins.float
+    clip_norm: _builtins.float
+    releases: _builtins.int
+    rounds: _builtins.int
+    @_builtins.property
+    def unprotected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        epsilon: _builtins.float = ...,
+        budget: _builtins.float = ...,
+        delta: _builtins.float = ...,
+        sampling_rate: _builtins.float = ...,
+        noise_multiplier: _builtins.float = ...,
+        clip_norm: _builtins.float = ...,
+        releases: _builtins.int = ...,
+        rounds: _builtins.int = ...,
+        unprotected: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "clip_norm", b"clip_norm", "delta", b"delta", "epsilon", b"epsilon", "noise_multiplier", b"noise_multiplier", "releases", b"releases", "rounds", b"rounds", "sampling_rate", b"sampling_rate", "unprotected", b"unprotected"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrivacySpent: _TypeAlias = PrivacySpent  # noqa: Y015
+
+@_typing.final
+class PrivacyCharge(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    MECHANISM_FIELD_NUMBER: _builtins.int
+    RELEASES_FIELD_NUMBER: _builtins.int
+    EPSILON_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    SAMPLING_RATE_FIELD_NUMBER: _builtins.int
+    NOISE_MULTIPLIER_FIELD_NUMBER: _builtins.int
+    WHAT_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    created: _builtins.float
+    mechanism: _builtins.str
+    releases: _builtins.int
+    epsilon: _builtins.float
+    delta: _builtins.float
+    sampling_rate: _builtins.float
+    noise_multiplier: _builtins.float
+    what: _builtins.str
+    last: _builtins.float
+    def __init__(
+        self,
+        *,
+        run: _builtins.str = ...,
+        created: _builtins.float = ...,
+        mechanism: _builtins.str = ...,
+        releases: _builtins.int = ...,
+        epsilon: _builtins.float = ...,
+        delta: _builtins.float = ...,
+        sampling_rate: _builtins.float = ...,
+        noise_multiplier: _builtins.float = ...,
+        what: _builtins.str = ...,
+        last: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "delta", b"delta", "epsilon", b"epsilon", "last", b"last", "mechanism", b"mechanism", "noise_multiplier", b"noise_multiplier", "releases", b"releases", "run", b"run", "sampling_rate", b"sampling_rate", "what", b"what"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrivacyCharge: _TypeAlias = PrivacyCharge  # noqa: Y015
+
+@_typing.final
+class GetPrivacyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    """all runs of that name, also deleted ones; empty: all runs"""
+    delta: _builtins.float
+    """at which they are composed; 0: the smallest of theirs"""
+    def __init__(
+        self,
+        *,
+        run: _builtins.str = ...,
+        delta: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPrivacyRequest: _TypeAlias = GetPrivacyRequest  # noqa: Y015
+
+@_typing.final
+class PrivacyReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPSILON_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    CHARGES_FIELD_NUMBER: _builtins.int
+    RUNS_WITHOUT_FIELD_NUMBER: _builtins.int
+    epsilon: _builtins.float
+    delta: _builtins.float
+    @_builtins.property
+    def charges(self) -> _containers.RepeatedCompositeFieldContainer[Global___PrivacyCharge]: ...
+    @_builtins.property
+    def runs_without(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        epsilon: _builtins.float = ...,
+        delta: _builtins.float = ...,
+        charges: _abc.Iterable[Global___PrivacyCharge] | None = ...,
+        runs_without: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["charges", b"charges", "delta", b"delta", "epsilon", b"epsilon", "runs_without", b"runs_without"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrivacyReport: _TypeAlias = PrivacyReport  # noqa: Y015
 
 @_typing.final
 class Ineligible(_message.Message):

@@ -72,6 +72,11 @@ class ControlStub:
                 request_serializer=moonfed_dot_v1_dot_control__pb2.ListRoundOutcomesRequest.SerializeToString,
                 response_deserializer=moonfed_dot_v1_dot_control__pb2.RoundOutcomes.FromString,
                 _registered_method=True)
+        self.GetPrivacy = channel.unary_unary(
+                '/moonfed.v1.Control/GetPrivacy',
+                request_serializer=moonfed_dot_v1_dot_control__pb2.GetPrivacyRequest.SerializeToString,
+                response_deserializer=moonfed_dot_v1_dot_control__pb2.PrivacyReport.FromString,
+                _registered_method=True)
         self.StopRun = channel.unary_unary(
                 '/moonfed.v1.Control/StopRun',
                 request_serializer=moonfed_dot_v1_dot_control__pb2.StopRunRequest.SerializeToString,
@@ -290,6 +295,13 @@ class ControlServicer:
 
     def ListRoundOutcomes(self, request, context):
         """Streams the outcome of each device in a run's committed and abandoned attempts, oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPrivacy(self, request, context):
+        """The privacy that runs have spent, deleted ones included.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -563,6 +575,11 @@ def add_ControlServicer_to_server(servicer, server):
                     servicer.ListRoundOutcomes,
                     request_deserializer=moonfed_dot_v1_dot_control__pb2.ListRoundOutcomesRequest.FromString,
                     response_serializer=moonfed_dot_v1_dot_control__pb2.RoundOutcomes.SerializeToString,
+            ),
+            'GetPrivacy': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPrivacy,
+                    request_deserializer=moonfed_dot_v1_dot_control__pb2.GetPrivacyRequest.FromString,
+                    response_serializer=moonfed_dot_v1_dot_control__pb2.PrivacyReport.SerializeToString,
             ),
             'StopRun': grpc.unary_unary_rpc_method_handler(
                     servicer.StopRun,
@@ -926,6 +943,33 @@ class Control:
             '/moonfed.v1.Control/ListRoundOutcomes',
             moonfed_dot_v1_dot_control__pb2.ListRoundOutcomesRequest.SerializeToString,
             moonfed_dot_v1_dot_control__pb2.RoundOutcomes.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPrivacy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moonfed.v1.Control/GetPrivacy',
+            moonfed_dot_v1_dot_control__pb2.GetPrivacyRequest.SerializeToString,
+            moonfed_dot_v1_dot_control__pb2.PrivacyReport.FromString,
             options,
             channel_credentials,
             insecure,

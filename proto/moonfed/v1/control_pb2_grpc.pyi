@@ -47,6 +47,8 @@ class ControlStub:
     """Streams a run's committed and abandoned rounds, oldest first; each names every device of its cohort."""
     ListRoundOutcomes: _grpc.UnaryStreamMultiCallable[_control_pb2.ListRoundOutcomesRequest, _control_pb2.RoundOutcomes]
     """Streams the outcome of each device in a run's committed and abandoned attempts, oldest first."""
+    GetPrivacy: _grpc.UnaryUnaryMultiCallable[_control_pb2.GetPrivacyRequest, _control_pb2.PrivacyReport]
+    """The privacy that runs have spent, deleted ones included."""
     StopRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.StopRunRequest, _control_pb2.Run]
     PauseRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.PauseRunRequest, _control_pb2.Run]
     """Assigns no more work of the run until ResumeRun; work in progress is finished and counts."""
@@ -129,6 +131,8 @@ class ControlAsyncStub(ControlStub):
     """Streams a run's committed and abandoned rounds, oldest first; each names every device of its cohort."""
     ListRoundOutcomes: _aio.UnaryStreamMultiCallable[_control_pb2.ListRoundOutcomesRequest, _control_pb2.RoundOutcomes]  # type: ignore[assignment]
     """Streams the outcome of each device in a run's committed and abandoned attempts, oldest first."""
+    GetPrivacy: _aio.UnaryUnaryMultiCallable[_control_pb2.GetPrivacyRequest, _control_pb2.PrivacyReport]  # type: ignore[assignment]
+    """The privacy that runs have spent, deleted ones included."""
     StopRun: _aio.UnaryUnaryMultiCallable[_control_pb2.StopRunRequest, _control_pb2.Run]  # type: ignore[assignment]
     PauseRun: _aio.UnaryUnaryMultiCallable[_control_pb2.PauseRunRequest, _control_pb2.Run]  # type: ignore[assignment]
     """Assigns no more work of the run until ResumeRun; work in progress is finished and counts."""
@@ -250,6 +254,14 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_control_pb2.RoundOutcomes], _abc.AsyncIterator[_control_pb2.RoundOutcomes]]:
         """Streams the outcome of each device in a run's committed and abandoned attempts, oldest first."""
+
+    @_abc_1.abstractmethod
+    def GetPrivacy(
+        self,
+        request: _control_pb2.GetPrivacyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.PrivacyReport, _abc.Awaitable[_control_pb2.PrivacyReport]]:
+        """The privacy that runs have spent, deleted ones included."""
 
     @_abc_1.abstractmethod
     def StopRun(

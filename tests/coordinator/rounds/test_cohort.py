@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies
@@ -13,7 +14,7 @@ from hypothesis import given, strategies
 from moonfed.control.kinds import Amount
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.draw import Draw
-from moonfed.coordinator.rounds.cohort import draw_cohort, draw_order
+from moonfed.coordinator.rounds.cohort import draw_cohort, draw_order, poisson_cohort
 from moonfed.coordinator.rounds.events import (
     DeviceOnline,
     Resumed,
@@ -113,3 +114,33 @@ def test_reported_sample_counts_determine_the_next_cohort() -> None:
     assert state.samples[drawn] == 90, "reconnecting without a number of samples changes nothing"
     state, _ = after(settings, Resumed(online={"a": 5, "b": 0}), state=State())
     assert state.samples == {"a": 5}
+
+
+def private(cohort: int, population: int, **others: Any) -> RunSettings:
+    privacy = {"epsilon": 2, "delta": 1e-6, "noise_multiplier": 1}
+    return RunSettings(
+        cohort=Amount(count=cohort),
+        population=population,
+        privacy=privacy,
+        clip_norm=1.0,
+        quorum=Amount(count=1),
+        **others,
+    )
+
+
+def test_privacy_draws_each_device_with_the_same_probability_whoever_else_is_there() -> None:
+    settings, devices, rounds = private(3, 60), [f"cam-{number}" for number in range(100)], 1000
+    drawn = [poisson_cohort(settings, DRAW, round_, 1, devices) for round_ in range(1, rounds + 1)]
+    total, rate = rounds * len(devices), 3 / 60
+    assert abs(sum(map(len, drawn)) - total * rate) < 5 * math.sqrt(total * rate * (1 - rate))
+    sizes = [len(cohort) for cohort in drawn]
+    variance = sum((size - 5) ** 2 for size in sizes) / rounds
+    assert 3.5 < variance < 6.5, "4.75 of a binomial distribution; a cohort of fixed size has none"
+    for number, cohort in enumerate(drawn, 1):
+        assert poisson_cohort(settings, DRAW, number, 1, devices[:50]) == tuple(sorted(set(cohort) & set(devices[:50])))
+    assert drawn[0] != poisson_cohort(settings, DRAW, 1, 2, devices), "each attempt is drawn afresh"
+    assert drawn[0] != poisson_cohort(settings, Draw(bytes(32)), 1, 1, devices), "the secret decides"
+
+
+def test_privacy_draws_everybody_where_the_cohort_is_the_population() -> None:
+    assert draw_cohort(private(7, 7), DRAW, 1, 1, "gfedcba", {}) == tuple("abcdefg")

@@ -66,8 +66,8 @@ def test_devices_are_sent_the_encoded_model_in_place_of_the_model() -> None:
 
 def test_a_commit_replaces_the_counts_of_its_devices_and_all_blobs() -> None:
     before = GlobalState(blobs={"model": MODEL, "momentum": MODEL}, counted={"a": FIRST, "b": FIRST})
-    after = before.successor({"b": SECOND}, {"model": MODEL})
-    assert (after.blobs, after.counted) == ({"model": MODEL}, {"a": FIRST, "b": SECOND})
+    after = before.successor({"b": SECOND}, {"model": MODEL}, 0.5)
+    assert (after.blobs, after.counted, after.clip_norm) == ({"model": MODEL}, {"a": FIRST, "b": SECOND}, 0.5)
 
 
 @pytest.mark.parametrize(

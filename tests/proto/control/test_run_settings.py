@@ -10,6 +10,7 @@ import pytest
 from moonfed.control.kinds import Amount
 from moonfed.control.run_settings import DEFAULTS, RUN_SETTINGS, RunSettings
 from moonfed.errors import Corrupt, InvalidInput
+from tests.support.refusals import refused
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,51 @@ from moonfed.errors import Corrupt, InvalidInput
 def test_settings_that_contradict_each_other_are_rejected(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidInput, match=told):
         RunSettings(**fields)
+
+
+PRIVATE: dict[str, Any] = {
+    "privacy": {"epsilon": 2, "delta": 1e-5},
+    "population": 3383,
+    "cohort": Amount(count=120),
+    "clip_norm": 0.5,
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"privacy": {}}, "privacy.epsilon"),
+        ({"privacy": {"epsilon": 2}}, "privacy.delta"),
+        ({"privacy": {"epsilon": 2, "delta": 1e-3}}, "privacy.delta"),
+        ({"privacy": {"epsilon": 2, "delta": 1e-5, "noise": 3}}, "privacy.noise"),
+        ({"privacy": {"epsilon": 0, "delta": 1e-5}}, "privacy.epsilon"),
+        ({"population": 0}, "cohort"),
+        ({"population": 100}, "cohort"),
+        ({"cohort": Amount(fraction=0.5)}, "cohort"),
+        ({"clip_norm": 0.0}, "clip_norm"),
+        ({"asynchronous": 3}, "asynchronous"),
+        ({"sampling": "samples"}, "sampling"),
+        ({"over_selection": 0.1}, "over_selection"),
+        ({"weight_cap": 1.25}, "weight_cap"),
+        ({"clip_factor": 1.25}, "clip_factor"),
+        ({"reducer": "median"}, "reducer"),
+        ({"exclude_after": 2}, "exclude_after"),
+        ({"trusting": True}, "trusting"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_privacy_excludes_whatever_would_void_it(fields: dict[str, Any], named: str) -> None:
+    assert RunSettings(**PRIVATE).sampling_rate == 120 / 3383
+    with refused(InvalidInput, named):
+        RunSettings(**{**PRIVATE, **fields})
+
+
+def test_privacy_is_written_in_one_text_and_asks_for_no_classes() -> None:
+    texts = ("epsilon=2,delta=1e-5", ["epsilon=2", "delta=1e-5"], {"epsilon": 2, "delta": 1e-5})
+    document = RunSettings(**PRIVATE).to_document()
+    found = {RunSettings.read({**document, "privacy": text}).to_json() for text in texts}
+    assert found == {RunSettings(**PRIVATE).to_json()}
+    assert (RunSettings(**PRIVATE).asks_classes, DEFAULTS.asks_classes) == (False, True)
 
 
 def test_bounds_that_the_bundle_will_give_may_exclude_devices() -> None:

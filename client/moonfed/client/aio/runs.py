@@ -17,6 +17,7 @@ from moonfed.client.uploads import bundle_files
 from moonfed.control.codec import from_message
 from moonfed.control.evaluations import Evaluation
 from moonfed.control.events import Event
+from moonfed.control.privacy import PrivacyReport
 from moonfed.control.run_settings import RunSettings
 from moonfed.control.runs import Round, Run
 from moonfed.errors import NotFound
@@ -91,6 +92,18 @@ class AsyncRunCalls:
             print((await coordinator.run("digits")).waiting)
         """
         return await self.connection.ask(Run, "GetRun", control_pb2.GetRunRequest(run=run))
+
+    async def privacy(self, run: str = "", *, delta: float = 0.0) -> PrivacyReport:
+        """Return what all runs have spent of differential privacy, together; or those of one name, deleted ones, too.
+
+        `delta`: at which they are composed; 0: the smallest of theirs. Raises NotFound if there was no such run.
+
+        Example:
+            print((await coordinator.privacy()).epsilon)
+        """
+        return await self.connection.ask(
+            PrivacyReport, "GetPrivacy", control_pb2.GetPrivacyRequest(run=run, delta=delta)
+        )
 
     async def pause(self, run: str) -> Run:
         """Pause a run: no more work is assigned; work in progress is finished and counts.

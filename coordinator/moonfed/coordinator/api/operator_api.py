@@ -12,9 +12,11 @@ from moonfed.control.evaluations import Evaluation
 from moonfed.control.events import Ended, RunEvent, Snapshot
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.control.operators import AuditRecord, Operator
+from moonfed.control.privacy import PrivacyReport
 from moonfed.control.runs import Round, Run
 from moonfed.coordinator.api.outcome_api import OutcomeApi
 from moonfed.coordinator.devices.sessions import Sessions
+from moonfed.coordinator.privacy.budget import report
 from moonfed.coordinator.records import (
     EVERY_DEVICE,
     AttemptId,
@@ -33,7 +35,7 @@ from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
 from moonfed.coordinator.updates.transfer import Transfer, Transfers
 from moonfed.coordinator.updates.validation import check_metrics
-from moonfed.errors import NotFound
+from moonfed.errors import InvalidInput, NotFound
 
 ROUNDS_AT_ONCE = 50  # read from the database at once when they are listed
 ATTEMPTS_AT_ONCE = 2  # the same of one round, which rarely has more
@@ -99,6 +101,20 @@ class OperatorApi:
     async def run(self, run: str) -> Run:
         """Return one run; raises NotFound."""
         return await self._runs.view(run)
+
+    async def privacy(self, run: str = "", delta: float = 0.0) -> PrivacyReport:
+        """Return what runs have spent of differential privacy, together; only those of that name, if it is given.
+
+        `delta`: at which they are composed; 0: the smallest of theirs. Raises NotFound if no run has, or had, the name.
+        """
+        if not 0 <= delta < 1:
+            raise InvalidInput(field="delta", value=delta, allowed="above 0 and below 1")
+        releases = await asyncio.to_thread(self._store.privacy.releases, run)
+        if run and not releases:
+            await asyncio.to_thread(self._store.run, run)
+        records = await asyncio.to_thread(self._store.runs)
+        without = [one.run for one in records if not one.settings.private and run in ("", one.run)]
+        return report(releases, without, delta)
 
     async def rounds(self, run: str, newest: int = 0) -> AsyncGenerator[Round, None]:
         """Yield a run's committed and abandoned rounds, oldest first; only the `newest` of them unless that is 0."""

@@ -10,6 +10,7 @@ from moonfed.control.runs import Round, Run
 from moonfed.coordinator.cli.format import duration, metric, snapshot_line
 from moonfed.coordinator.cli.format_eligibility import absence_lines, eligibility_lines
 from moonfed.coordinator.cli.format_evaluations import evaluation_lines
+from moonfed.coordinator.cli.format_privacy import privacy_lines
 from moonfed.coordinator.cli.format_robust import clipped_lines, incident_lines
 from moonfed.coordinator.cli.layout import LINES, listed, shorten, table, wrap
 from moonfed.formatting import count
@@ -45,6 +46,8 @@ def _head(run: Run, rule: Mapping[str, Any] | None, width: int | None) -> list[s
     sentences = [(snapshot_line(run), 3)]
     if changed := run.settings.phrases():
         sentences.append((f"settings: {', '.join(changed)}", 5))
+    if run.privacy:
+        sentences += [(line, 3) for line in privacy_lines(run.privacy)]
     if rule:
         settings = ", ".join(f"{name} {value}" for name, value in rule.items() if name != "name")
         sentences.append((f"server rule {rule['name']}: {settings}", 2))

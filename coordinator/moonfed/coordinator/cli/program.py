@@ -15,6 +15,7 @@ from moonfed.coordinator.cli.device_admin import device_app
 from moonfed.coordinator.cli.device_history import history
 from moonfed.coordinator.cli.device_list import list_devices
 from moonfed.coordinator.cli.operators import operator_app
+from moonfed.coordinator.cli.privacy import privacy_app
 from moonfed.coordinator.cli.releases import release_app
 from moonfed.coordinator.cli.runs import run_app
 from moonfed.coordinator.cli.tokens import token_app
@@ -37,6 +38,7 @@ app = new_app(HELP)
 device_app.command("list")(list_devices)
 device_app.command()(history)
 app.add_typer(run_app, name="run")
+app.add_typer(privacy_app, name="privacy")
 app.add_typer(release_app, name="release")
 app.add_typer(token_app, name="token")
 app.add_typer(device_app, name="device")

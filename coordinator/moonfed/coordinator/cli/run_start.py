@@ -62,6 +62,7 @@ def start(
     from moonfed.control.recipe import override, read_recipe_file, run_keys
     from moonfed.control.run_settings import RunSettings
     from moonfed.coordinator.cli.format import snapshot_line
+    from moonfed.coordinator.cli.format_privacy import promise
     from moonfed.coordinator.cli.initial_model import find_model
     from moonfed.coordinator.cli.target_metrics import unknown_metrics
     from moonfed.errors import SchemaMismatch
@@ -104,3 +105,5 @@ def start(
         print_json(document(run))
     else:
         typer.echo(snapshot_line(run))
+        if run.privacy:
+            typer.echo(promise(run.privacy, wanted.rounds))

@@ -118,6 +118,12 @@ class ControlService(OperatorCalls, DeviceCalls, EvaluationCalls, OutcomeCalls, 
         self._require(context, "GetRun")
         return to_message(control_pb2.Run, await self._operators.run(request.run))
 
+    async def GetPrivacy(
+        self, request: control_pb2.GetPrivacyRequest, context: grpc.ServicerContext
+    ) -> control_pb2.PrivacyReport:
+        self._require(context, "GetPrivacy")
+        return to_message(control_pb2.PrivacyReport, await self._operators.privacy(request.run, request.delta))
+
     async def ListRounds(
         self, request: control_pb2.ListRoundsRequest, context: grpc.ServicerContext
     ) -> AsyncIterator[control_pb2.Round]:

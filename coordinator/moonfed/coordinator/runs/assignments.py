@@ -23,10 +23,13 @@ class GlobalState:
     blobs: Mapping[str, BlobRef]  # by role: the model, its encoded form if any, and the method's files
     # By device: the latest attempt with its update, if devices keep state.
     counted: Mapping[str, AttemptId] = field(default_factory=dict)
+    clip_norm: float = 0.0  # of a run with privacy: of the round that starts from it
 
-    def successor(self, counted: Mapping[str, AttemptId], blobs: Mapping[str, BlobRef]) -> GlobalState:
+    def successor(
+        self, counted: Mapping[str, AttemptId], blobs: Mapping[str, BlobRef], clip_norm: float
+    ) -> GlobalState:
         """Return the global state after a commit; `counted`: the attempts of its devices, if they keep state."""
-        return GlobalState(blobs=blobs, counted={**self.counted, **counted})
+        return GlobalState(blobs=blobs, counted={**self.counted, **counted}, clip_norm=clip_norm)
 
 
 def load_global_state(store: Store, blob_store: BlobStore, record: RunRecord, manifest: Manifest) -> GlobalState:
@@ -36,7 +39,7 @@ def load_global_state(store: Store, blob_store: BlobStore, record: RunRecord, ma
     for ref in blobs.values():
         blob_store.verified_path(ref)  # devices must not fetch a damaged file
     counted = store.latest_counted(record.run) if devices_keep_state(manifest, record.settings) else {}
-    return GlobalState(blobs=blobs, counted=counted)
+    return GlobalState(blobs=blobs, counted=counted, clip_norm=store.privacy.clip_norm(record))
 
 
 def devices_keep_state(manifest: Manifest, settings: RunSettings) -> bool:
@@ -69,5 +72,6 @@ def build_assignment(
         encodings=record.settings.encodings,
         counted=global_state.counted.get(device),
         required_plan=record.settings.required_plan,
+        clip_norm=global_state.clip_norm,
         traceparent=assignment_traceparent(record, id_, device),
     )

@@ -15,12 +15,20 @@ import sqlalchemy as sql
 from moonfed.blobs.store import BlobRef, ref_of_file
 from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.control.run_settings import RunSettings
-from moonfed.coordinator.aggregation.aggregate import aggregate
+from moonfed.coordinator.aggregation.aggregate import Aggregated, aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.staleness import discounted
 from moonfed.coordinator.devices.eligibility import clipped_text
-from moonfed.coordinator.records import NOT_MEASURED, AttemptId, AttemptMeasurements, DeviceReport, attempt_id
+from moonfed.coordinator.privacy.budget import private_round
+from moonfed.coordinator.privacy.ledger_entry import LedgerEntry
+from moonfed.coordinator.records import (
+    NOT_MEASURED,
+    AttemptId,
+    AttemptMeasurements,
+    DeviceReport,
+    attempt_id,
+)
 from moonfed.coordinator.rounds.events import Damaged, Reduce, ReductionFailed
 from moonfed.coordinator.rounds.phases import Moments, phase_seconds
 from moonfed.coordinator.rounds.retention import Retention
@@ -59,6 +67,7 @@ class RoundResult:
     metrics: dict[str, float]  # of the round's training
     holdout: dict[str, float]  # of the global model that the round started from, on the devices' held-out samples
     received: tuple[DeviceReport, ...]  # those of the updates that no earlier attempt has received
+    release: LedgerEntry | None  # of a run with privacy, to be charged
     reduced: float  # when the model was computed, by the monotonic clock
 
 
@@ -147,6 +156,7 @@ def _commit(
             retention=Retention.of(settings),
             needed=states_needed(settings),
             measured=measured,
+            release=result.release,
         )
     except (sql.exc.OperationalError, WrongState):
         # The connection may have broken after the commit and before its confirmation, now or in an earlier attempt.
@@ -184,6 +194,8 @@ def reduce_round(
         contributions=tuple(_contribution(storage, report) for report in counted),
         cohort=_cohort_size(storage, attempt, settings),
         settings=settings,
+        global_sha256=base.blobs[MODEL].sha256,
+        privacy=private_round(settings, attempt.attempt, base.clip_norm),
     )
     closed = _discounted(storage, closed, counted, global_states, directory)
     aggregated = aggregate(closed, directory)
@@ -199,8 +211,29 @@ def reduce_round(
         metrics=train_metrics(counted, {manifest.metric.name, *settings.target_metrics}),
         # Others scored older models.
         holdout=holdout_metrics([report for report in counted if report.id.round == attempt.round]),
+        release=_release(storage, attempt, closed, aggregated),
         received=tuple(report for report in counted if report.device not in command.reused),
         reduced=reduced,
+    )
+
+
+def _release(storage: Storage, attempt: AttemptId, closed: ClosedRound, aggregated: Aggregated) -> LedgerEntry | None:
+    """Return what a round with privacy is charged for."""
+    privacy, release = closed.privacy, aggregated.release
+    if privacy is None or release is None:
+        return None
+    return LedgerEntry(
+        run=attempt.run,
+        created=storage.store.run(attempt.run).created,
+        round=attempt.round,
+        attempt=attempt.attempt,
+        mechanism="gaussian",
+        delta=float(closed.settings.privacy["delta"]),
+        sampling_rate=privacy.sampling_rate,
+        noise_multiplier=privacy.noise_multiplier,
+        clip_norm=privacy.clip,
+        next_clip_norm=release.next_clip,
+        updates_sha256=release.updates_digest,
     )
 
 
@@ -266,7 +299,8 @@ def _discounted(
 
 def _contribution(storage: Storage, report: DeviceReport) -> Contribution:
     files = {role: storage.spool.update_file(report.id, report.device, role) for role in report.blobs}
-    return Contribution(device=report.device, files=files, samples=report.samples, steps=report.steps)
+    sha256 = report.spooled[MODEL].sha256
+    return Contribution(device=report.device, files=files, samples=report.samples, steps=report.steps, sha256=sha256)
 
 
 def _put_blob(storage: Storage, attempt: AttemptId, path: Path) -> BlobRef:

@@ -15,8 +15,10 @@ from moonfed.coordinator.aggregation.compatibility import (
     require_robust_aggregation,
     with_default_bounds,
 )
+from moonfed.coordinator.aggregation.private_reduction import require_private_aggregation
 from moonfed.coordinator.deployments.selection import require_any
 from moonfed.coordinator.draw import Draw
+from moonfed.coordinator.privacy.budget import with_noise
 from moonfed.coordinator.records import RunRecord
 from moonfed.coordinator.rounds.protocol import round_protocol
 from moonfed.coordinator.rounds.sizes import fewest_updates
@@ -95,7 +97,7 @@ def _encoded(storage: Storage, owner: object, record: RunRecord, manifest: Manif
 
 def _new_record(storage: Storage, new: NewRun, ref: BlobRef, signature: BlobRef, manifest: Manifest) -> RunRecord:
     blobs = storage.blobs
-    settings = with_default_bounds(new.settings, manifest)
+    settings = with_noise(with_default_bounds(new.settings, manifest))
     for file, blob in manifest.files.items():
         if not blobs.has(blob):
             raise NotFound(f"the bundle's {file}, blob {blob.sha256[:12]}, was not uploaded")
@@ -143,6 +145,8 @@ def require_runnable(manifest: Manifest, settings: RunSettings) -> None:
     if settings.required_plan and settings.required_plan not in plan_files(manifest):
         raise lacks_graphs(manifest)
     require_consistent(manifest)
+    if settings.private:
+        require_private_aggregation(manifest, SERVER_RULES.build(manifest.server_rule))
     round_protocol(settings).check_manifest(manifest)
     parse_encodings(settings.downlink_encoding, settings.uplink_encoding)
     require_robust_aggregation(manifest, settings, fewest_updates(settings))

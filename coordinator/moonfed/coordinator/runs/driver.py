@@ -526,7 +526,8 @@ class RunDriver:
         attempt = attempt_id(self.record.run, command)
         stateful = result.devices if devices_keep_state(self.manifest, self.record.settings) else ()
         counted = {device: trained_attempt(attempt, command, device) for device in stateful}
-        self._global_states.add(attempt, self._global_states[command.round].successor(counted, result.blobs))
+        clip_norm = result.release.next_clip_norm if result.release else 0.0
+        self._global_states.add(attempt, self._global_states[command.round].successor(counted, result.blobs, clip_norm))
         self._trace.committed(attempt, len(result.devices), len(result.incidents))
         self._publisher.commit(attempt, result.devices, result.blobs[MODEL], result.metrics, result.incidents)
         if result.holdout:

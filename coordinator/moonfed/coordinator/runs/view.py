@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 
 from moonfed.control.runs import OpenRound, Run
+from moonfed.coordinator.privacy.budget import spent
 from moonfed.coordinator.records import RoundRecord, RunRecord, attempt_id
 from moonfed.coordinator.rounds import state, status_text
 from moonfed.coordinator.rounds.protocol import round_protocol
@@ -48,6 +49,7 @@ def run_view(
         open_round=_open_round(store, record, now.open, under_way, progress)
         if now and now.open and under_way
         else None,
+        privacy=spent(record.settings, store.privacy.of_run(record)) if record.settings.private else None,
         settings=record.settings,
     )
 

@@ -17,7 +17,14 @@ from moonfed.control.runs import Round
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.draw import SECRET_BYTES, Draw
 from moonfed.coordinator.observer import Observer
-from moonfed.coordinator.records import NOT_MEASURED, AttemptId, AttemptMeasurements, RoundRecord, RunRecord
+from moonfed.coordinator.privacy.ledger_entry import LedgerEntry
+from moonfed.coordinator.records import (
+    NOT_MEASURED,
+    AttemptId,
+    AttemptMeasurements,
+    RoundRecord,
+    RunRecord,
+)
 from moonfed.coordinator.rounds.events import STOPPED
 from moonfed.coordinator.rounds.retention import KEEP_ALL, Retention
 from moonfed.coordinator.rounds.state import ACTIVE, NOTHING
@@ -28,6 +35,7 @@ from moonfed.coordinator.storage import (
     online_devices,
     outbox,
     participants,
+    privacy_ledger,
     rounds,
     run_summaries,
     runs,
@@ -50,6 +58,7 @@ from moonfed.coordinator.storage.metrics import metrics_by_round, put_metrics
 from moonfed.coordinator.storage.online_devices import OnlineDevices
 from moonfed.coordinator.storage.operator_registry import OperatorRegistry
 from moonfed.coordinator.storage.outbox import Outbox
+from moonfed.coordinator.storage.privacy_ledger import PrivacyLedger
 from moonfed.coordinator.storage.registry_view import RegistryViews
 from moonfed.coordinator.storage.releases import Releases
 from moonfed.coordinator.storage.run_summaries import RunSummaries
@@ -72,6 +81,7 @@ class Store:
         self.operators = OperatorRegistry(self._transactions)
         self.registry = RegistryViews(self._transactions)
         self.audit = AuditTrail(self._transactions)
+        self.privacy = PrivacyLedger(self._transactions)
         self.reports = DeviceReports(self._transactions, self.leases)
         self.outcomes = DeviceOutcomes(self._transactions)
         self.eligibility = EligibilityReports(self._transactions)
@@ -238,12 +248,14 @@ class Store:
         retention: Retention = KEEP_ALL,
         needed: int = 1,
         measured: AttemptMeasurements = NOT_MEASURED,
+        release: LedgerEntry | None = None,
     ) -> list[BlobRef]:
         """Record, atomically, a round's global state by role, its devices, and metrics of its and the previous model.
 
         `bases`: the rounds whose models an asynchronous round's updates started from, by device. `reused`: the earlier
-        attempts that some updates are from. `measured`: by the run's driver. Returns the blobs of older global states
-        that are no longer referenced: `retention` does not keep them, and they are not among the `needed` newest.
+        attempts that some updates are from. `measured`: by the run's driver. `release`: of a run with privacy, which
+        is charged for it; raises WrongState if its budget is spent. Returns the blobs of older global states that are
+        no longer referenced: `retention` does not keep them, and they are not among the `needed` newest.
         """
         found = [[incident.device, incident.description, incident.clipped] for incident in incidents]
         clipped = {incident.device for incident in incidents if incident.clipped}
@@ -254,6 +266,8 @@ class Store:
                 connection, attempt, counted, incidents, measured, asynchronous=bool(bases)
             )
             rounds.close(connection, attempt, "committed", {**changes, "outcomes": outcomes}, measured)
+            if release:
+                privacy_ledger.charge(connection, release, runs.one(connection, attempt.run).settings.rounds)
             participants.counted(connection, attempt, counted, bases, reused, clipped)
             references.add(connection, attempt.run, attempt.round, blobs)
             put_metrics(connection, attempt.run, attempt.round, metrics)

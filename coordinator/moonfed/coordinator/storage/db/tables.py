@@ -16,11 +16,12 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    UniqueConstraint,
 )
 
 from moonfed.coordinator.draw import SECRET_BYTES
 
-SCHEMA_VERSION = 17
+SCHEMA_VERSION = 18
 NAME, DIGEST, SERIAL = 63, 64, 64  # characters
 ROLE = 255
 BUNDLE, INITIAL = -1, 0  # in place of a round: the owner of a run's first blobs
@@ -219,6 +220,29 @@ metrics = Table(
     Column("round", BigInteger, primary_key=True),
     Column("name", String(64), primary_key=True),
     Column("value", Double, nullable=False),
+)
+
+# What runs with privacy have released of devices' data: each committed round, and what has no noise (mechanism none).
+# Rows are never deleted, not even with their run, whose name a later run may have: `created` tells them apart.
+privacy_releases = Table(
+    "privacy_releases",
+    metadata,
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("run", name(), nullable=False),
+    Column("created", Double, nullable=False),  # the run
+    Column("round", BigInteger, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("mechanism", String(16), nullable=False),
+    Column("what", Text, nullable=False),  # was released without noise
+    Column("delta", Double, nullable=False),
+    Column("sampling_rate", Double, nullable=False),
+    Column("noise_multiplier", Double, nullable=False),
+    Column("clip_norm", Double, nullable=False),
+    Column("next_clip_norm", Double, nullable=False),
+    Column("updates_sha256", String(DIGEST), nullable=False),  # of all that the release is a function of
+    Column("committed", Double, nullable=False),
+    UniqueConstraint("run", "created", "round", "mechanism", "what"),
+    sqlite_autoincrement=True,
 )
 
 # Evaluators' results of global models on test sets.

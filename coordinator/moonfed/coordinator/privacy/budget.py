@@ -1,0 +1,124 @@
+"""The privacy budget of a run: its noise and its rounds, and what of it is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import groupby
+
+from moonfed.control.privacy import PrivacyCharge, PrivacyReport, PrivacySpent
+from moonfed.control.run_settings import RunSettings
+from moonfed.coordinator.privacy.accountant import Releases, epsilon, noise_multiplier, rounds_within
+from moonfed.coordinator.privacy.ledger_entry import LedgerEntry
+from moonfed.coordinator.privacy.mechanism import PrivateRound, require_sigma_b
+from moonfed.errors import InvalidInput
+from moonfed.formatting import moment
+
+GAUSSIAN, NONE = "gaussian", "none"
+
+
+def with_noise(settings: RunSettings) -> RunSettings:
+    """Return the settings with the noise multiplier, and with no more rounds than the budget permits.
+
+    By default the multiplier is the smallest that permits all rounds. Raises InvalidInput if not one round is
+    permitted, or for a sigma_b that is too small.
+    """
+    if not settings.private:
+        return settings
+    rate, wanted, delta = settings.sampling_rate, _number(settings, "epsilon"), _number(settings, "delta")
+    multiplier = _number(settings, "noise_multiplier") or noise_multiplier(rate, settings.rounds, wanted, delta)
+    rounds = rounds_within(rate, multiplier, wanted, delta, at_most=settings.rounds)
+    if not rounds:
+        one = epsilon([Releases(sampling_rate=rate, noise_multiplier=multiplier)], delta)
+        raise InvalidInput(
+            field="privacy.noise_multiplier",
+            value=multiplier,
+            rest=f"; one round with it costs epsilon {one:.3g}, and the budget is {wanted:g}",
+        )
+    if sigma_b := _number(settings, "sigma_b"):
+        require_sigma_b(multiplier, sigma_b)
+    return replace(settings, rounds=rounds, privacy={**settings.privacy, "noise_multiplier": multiplier})
+
+
+def private_round(settings: RunSettings, attempt: int, clip_norm: float) -> PrivateRound | None:
+    """Return the mechanism of an attempt at a round; None without privacy."""
+    if not settings.private:
+        return None
+    return PrivateRound(
+        attempt=attempt,
+        sampling_rate=settings.sampling_rate,
+        expected=settings.sampling_rate * settings.population,
+        noise_multiplier=_number(settings, "noise_multiplier"),
+        clip=clip_norm,
+        sigma_b=_number(settings, "sigma_b"),
+    )
+
+
+def spent(settings: RunSettings, releases: Sequence[LedgerEntry]) -> PrivacySpent | None:
+    """Return what a run has spent, by its releases in the ledger; None without privacy."""
+    if not settings.private:
+        return None
+    charged = [release for release in releases if release.mechanism == GAUSSIAN]
+    return PrivacySpent(
+        epsilon=_composed(charged, _number(settings, "delta")),
+        budget=_number(settings, "epsilon"),
+        delta=_number(settings, "delta"),
+        sampling_rate=settings.sampling_rate,
+        noise_multiplier=_number(settings, "noise_multiplier"),
+        clip_norm=charged[-1].next_clip_norm if charged else settings.clip_norm,
+        releases=len(charged),
+        rounds=settings.rounds,
+        unprotected=tuple(release.what for release in releases if release.mechanism == NONE),
+    )
+
+
+def report(releases: Iterable[LedgerEntry], runs_without: Sequence[str], delta: float = 0.0) -> PrivacyReport:
+    """Compose the releases of several runs at `delta`; 0: the smallest of theirs."""
+    ordered = sorted(releases, key=lambda release: (release.created, release.run, _way(release)))
+    charged = [release for release in ordered if release.mechanism == GAUSSIAN]
+    at = delta or min((release.delta for release in charged), default=0.0)
+    charges = (_charge(list(same)) for _, same in groupby(ordered, lambda one: (one.created, one.run, _way(one))))
+    return PrivacyReport(
+        epsilon=_composed(charged, at), delta=at, charges=tuple(charges), runs_without=tuple(runs_without)
+    )
+
+
+def _way(release: LedgerEntry) -> tuple[str, str, float, float, float]:
+    """Return what releases have in common that one charge sums up."""
+    return release.mechanism, release.what, release.sampling_rate, release.noise_multiplier, release.delta
+
+
+def _charge(releases: Sequence[LedgerEntry]) -> PrivacyCharge:
+    one = releases[0]
+    return PrivacyCharge(
+        run=one.run,
+        created=moment(one.created),
+        mechanism=one.mechanism,
+        releases=len(releases),
+        epsilon=_composed(releases, one.delta) if one.mechanism == GAUSSIAN else 0.0,
+        delta=one.delta,
+        sampling_rate=one.sampling_rate,
+        noise_multiplier=one.noise_multiplier,
+        what=one.what,
+        last=moment(max(release.committed for release in releases)),
+    )
+
+
+def _composed(releases: Sequence[LedgerEntry], delta: float) -> float:
+    """Return the epsilon of protected releases together; 0 if there are none."""
+    pairs = sorted((release.sampling_rate, release.noise_multiplier) for release in releases)
+    counted = tuple((rate, noise, len(list(same))) for (rate, noise), same in groupby(pairs))
+    return _epsilon(counted, delta) if counted else 0.0
+
+
+@lru_cache(maxsize=256)  # a run is shown far more often than it is charged
+def _epsilon(counted: tuple[tuple[float, float, int], ...], delta: float) -> float:
+    return epsilon(
+        [Releases(sampling_rate=rate, noise_multiplier=noise, rounds=rounds) for rate, noise, rounds in counted], delta
+    )
+
+
+def _number(settings: RunSettings, key: str) -> float:
+    """Return a number of the settings' privacy; 0 if it is not given."""
+    return float(settings.privacy.get(key, 0.0))

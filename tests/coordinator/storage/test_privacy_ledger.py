@@ -1,0 +1,115 @@
+"""The privacy ledger: one row for each committed round of a run with privacy, which nothing deletes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from moonfed.control.kinds import Amount
+from moonfed.control.run_settings import RunSettings
+from moonfed.coordinator.privacy.ledger_entry import LedgerEntry
+from moonfed.coordinator.records import AttemptId, RunRecord
+from moonfed.coordinator.rounds.retention import Retention
+from moonfed.coordinator.storage.store import Store
+from moonfed.errors import NotFound, WrongState
+from tests.support.store_records import FIRST, MODEL, RUN
+
+PRIVATE = replace(
+    RUN,
+    settings=RunSettings(
+        rounds=2,
+        cohort=Amount(count=2),
+        population=5,
+        privacy={"epsilon": 2, "delta": 0.01, "noise_multiplier": 1.5},
+        clip_norm=0.5,
+    ),
+)
+
+
+def release(round_: int, record: RunRecord = PRIVATE, attempt: int = 1) -> LedgerEntry:
+    return LedgerEntry(
+        run=record.run,
+        created=record.created,
+        round=round_,
+        attempt=attempt,
+        mechanism="gaussian",
+        delta=0.01,
+        sampling_rate=0.4,
+        noise_multiplier=1.5,
+        clip_norm=0.5,
+        next_clip_norm=0.5 + round_ / 8,
+        updates_sha256="a" * 64,
+        committed=9.0,
+    )
+
+
+def commit(store: Store, round_: int, record: RunRecord = PRIVATE, attempt: int = 1) -> LedgerEntry:
+    id_, made = AttemptId(run=record.run, round=round_, attempt=attempt), release(round_, record, attempt)
+    store.open_round(id_, ["a"])
+    retention = Retention(last=1, every=0)
+    store.commit_round(id_, ["a"], {"model": MODEL}, metrics={}, metrics_before={}, retention=retention, release=made)
+    return made
+
+
+def test_each_committed_round_is_charged_once(store: Store, open_store: Callable[[], Store]) -> None:
+    store.add_run(PRIVATE)
+    assert store.privacy.of_run(PRIVATE) == []
+    store.open_round(FIRST, ["a"])
+    store.abandon_round(FIRST, "too few")
+    made = [commit(store, 1, attempt=2), commit(store, 2)]
+    assert store.privacy.of_run(PRIVATE) == made
+    with pytest.raises(WrongState):
+        store.commit_round(
+            AttemptId(run="digits", round=2, attempt=1), ["a"], {}, metrics={}, metrics_before={}, release=release(2)
+        )
+    assert open_store().privacy.releases() == made
+
+
+def test_no_round_is_committed_beyond_the_budget(store: Store) -> None:
+    store.add_run(PRIVATE)
+    for round_ in (1, 2):
+        commit(store, round_)
+    with pytest.raises(WrongState, match="budget is spent"):
+        commit(store, 3)
+    found = store.round(AttemptId(run="digits", round=3, attempt=1))
+    assert found
+    assert found.status == "open", "the charge and the commit are one transaction"
+    assert len(store.privacy.releases()) == 2
+
+
+def test_the_clip_of_the_next_round_is_the_last_ones(store: Store) -> None:
+    store.add_run(PRIVATE)
+    assert store.privacy.clip_norm(PRIVATE) == 0.5
+    commit(store, 1)
+    assert store.privacy.clip_norm(PRIVATE) == 0.625
+    assert store.privacy.clip_norm(RUN) == 0.0
+
+
+def test_nothing_deletes_the_rows_and_a_later_run_of_the_name_has_its_own(store: Store) -> None:
+    store.add_run(PRIVATE)
+    first = commit(store, 1)
+    store.prune_run("digits", Retention(last=1, every=0))
+    store.end_run("digits", "finished")
+    store.delete_run("digits")
+    assert store.privacy.releases("digits") == [first]
+    later = replace(PRIVATE, created=7.0)
+    store.add_run(later)
+    assert store.privacy.of_run(later) == []
+    assert store.privacy.clip_norm(later) == 0.5
+    second = commit(store, 1, later)
+    assert store.privacy.releases("digits") == [first, second]
+    assert store.privacy.releases("other") == []
+
+
+def test_what_is_released_without_noise_is_recorded_once_for_runs_with_privacy(store: Store) -> None:
+    store.add_run(PRIVATE)
+    store.add_run(replace(RUN, run="other"))
+    for run in ("digits", "other", "digits"):
+        store.privacy.record_unprotected(run, "evaluation of round 1")
+    (found,) = store.privacy.releases()
+    assert (found.run, found.created, found.mechanism, found.what) == ("digits", 1.5, "none", "evaluation of round 1")
+    with pytest.raises(NotFound):
+        store.privacy.record_unprotected("nobody", "evaluation of round 1")
+    assert store.privacy.clip_norm(PRIVATE) == 0.5
