@@ -162,7 +162,8 @@ def change_of(path: Path, begun: Path) -> npt.NDArray[np.float64]:
     after, before = (
         np.concatenate([found[spec.name].ravel().astype(np.float64) for spec in PARAMETERS]) for found in models
     )
-    return np.subtract(after, before)
+    change: npt.NDArray[np.float64] = after - before
+    return change
 
 
 @pytest.mark.parametrize("changes", [False, True])
