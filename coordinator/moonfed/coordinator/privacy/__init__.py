@@ -1,0 +1,1 @@
+"""Differential privacy of devices: the cost of noisy rounds, the noise, and the mechanism that adds it."""
