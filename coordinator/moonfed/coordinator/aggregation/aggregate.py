@@ -19,10 +19,17 @@ from moonfed.coordinator.aggregation.model_files import (
     weighted_sum,
     writers,
 )
+from moonfed.coordinator.aggregation.private_reduction import (
+    PrivateReduction,
+    reduce_privately,
+    require_private_aggregation,
+)
 from moonfed.coordinator.aggregation.prototypes import write_next_prototypes
 from moonfed.coordinator.aggregation.robust.incident import Incident
 from moonfed.coordinator.aggregation.robust.pipeline import reduce_robustly
+from moonfed.coordinator.aggregation.robust.reduction import RobustReduction
 from moonfed.coordinator.aggregation.shapes import read_only, require_shape
+from moonfed.coordinator.privacy.mechanism import PrivateRelease
 from moonfed.errors import InvalidInput
 from moonfed.server_rules import SERVER_RULES
 from moonfed.server_rules.server_rule import Float64Array, ServerRule
@@ -36,26 +43,31 @@ class Aggregated:
 
     files: Mapping[str, Path]  # the next global state by role: the model, and everything else that the next round needs
     incidents: tuple[Incident, ...]
+    release: PrivateRelease | None = None  # of a private round
 
 
 def aggregate(closed: ClosedRound, directory: Path, *, slice_elements: int = SLICE_ELEMENTS) -> Aggregated:
     """Write the next global state into a directory.
 
-    Raises InvalidInput if the result overflows float32 with the server rule's settings, or the reducer needs more
-    updates. The result is bit for bit determined by the arguments. `slice_elements` affects only memory use and, in the
-    last bit, the norms and distances that robust aggregation measures over whole updates.
+    Raises InvalidInput if the result overflows float32 with the server rule's settings, the reducer needs more updates,
+    or a private round's devices sent anything besides parameters. The result is bit for bit determined by the
+    arguments. `slice_elements` affects only memory use and, in the last bit, the norms and distances that robust
+    aggregation and privacy measure over whole updates.
     """
     rule, downlink = build_rule(closed), closed.manifest.downlink
     memory = rule.initial_memory
     files = {role: directory / role for role in (MODEL, *memory)}
-    incidents = _write_next_model(closed, rule, files, slice_elements)
+    updates = _reduction(closed, rule, slice_elements)
+    _write_next_model(closed, rule, updates, files)
+    incidents = updates.incidents()
     if VARIATE in downlink:
         files[VARIATE] = directory / VARIATE
         write_next_variate(closed, files[VARIATE], slice_elements)
     if PROTOTYPES in downlink:
         files[PROTOTYPES] = directory / PROTOTYPES
         incidents += write_next_prototypes(closed, files[PROTOTYPES])
-    return Aggregated(files=files, incidents=incidents)
+    release = updates.release if isinstance(updates, PrivateReduction) else None
+    return Aggregated(files=files, incidents=incidents, release=release)
 
 
 def build_rule(closed: ClosedRound) -> ServerRule:
@@ -68,11 +80,18 @@ def build_rule(closed: ClosedRound) -> ServerRule:
     return rule
 
 
+def _reduction(closed: ClosedRound, rule: ServerRule, slice_elements: int) -> RobustReduction | PrivateReduction:
+    if closed.privacy is None:
+        return reduce_robustly(closed, rule.weighting, slice_elements)
+    require_private_aggregation(closed.manifest, rule)
+    return reduce_privately(closed, closed.privacy, slice_elements)
+
+
 def _write_next_model(
-    closed: ClosedRound, rule: ServerRule, files: Mapping[str, Path], slice_elements: int
-) -> tuple[Incident, ...]:
+    closed: ClosedRound, rule: ServerRule, updates: RobustReduction | PrivateReduction, files: Mapping[str, Path]
+) -> None:
     """Move parameters by the rule; statistics are the weighted mean, or the reducer's result."""
-    specs, updates = closed.manifest.tensors, reduce_robustly(closed, rule.weighting, slice_elements)
+    specs = closed.manifest.tensors
     size = model_size(specs)
     initial = rule.initial_memory
     weigh_steps = _mean_by_steps(closed, rule)
@@ -94,7 +113,6 @@ def _write_next_model(
             writing[MODEL].write(np.where(parameter, moved, mean))
             for role, values in memory.items():
                 writing[role].write(np.where(parameter, values, 0.0))
-    return updates.incidents()
 
 
 def _mean_by_steps(closed: ClosedRound, rule: ServerRule) -> Callable[[Float64Array, int, int], Float64Array] | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.control.run_settings import DEFAULTS, RunSettings
 from moonfed.coordinator.draw import Draw
+from moonfed.coordinator.privacy.mechanism import PrivateRound
 from moonfed.server_rules.server_rule import Weighting
 
 
@@ -20,6 +21,7 @@ class Contribution:
     files: Mapping[str, Path]  # by role: the model and the manifest's uplink
     samples: int  # trained on, at least 1
     steps: int  # optimiser steps taken, at least 1
+    sha256: str = ""  # of its model's file as received; private rounds need it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,8 @@ class ClosedRound:
     contributions: tuple[Contribution, ...]  # in order of the devices' names
     cohort: int  # devices that the round was drawn with, however many are missing; in asynchronous rounds, the buffer
     settings: RunSettings = DEFAULTS  # the run's
+    privacy: PrivateRound | None = None  # how a round of a run with privacy is released
+    global_sha256: str = ""  # of the model in `global_state`; private rounds need it
 
     @property
     def models(self) -> list[Path]:
