@@ -123,6 +123,17 @@ def test_noise_has_the_released_standard_deviation(tmp_path: Path, fields: dict[
     assert abs(np.corrcoef(noise[:-1], noise[1:])[0, 1]) < 5 / np.sqrt(VALUES)
 
 
+def test_the_counts_noise_is_normal_and_independent_of_the_sums(tmp_path: Path) -> None:
+    closed, start = quiet_round(tmp_path, SMALL, devices=0, sigma_b=2.0)
+    attempts = [with_privacy(closed, tmp_path, attempt=attempt) for attempt in range(1, 401)]
+    moves = np.log([prepared(attempt).release.next_clip for attempt in attempts])
+    of_counts = moves / (-0.2 * 2.0 / 10)  # rate, σ_b and expected number
+    of_sums = np.array([noise_of(attempt, start) for attempt in attempts])
+    assert stats.kstest(of_counts, "norm").pvalue > 0.001
+    correlations = [np.corrcoef(of_counts, of_sum)[0, 1] for of_sum in of_sums.T]
+    assert np.abs(correlations).max() < 5 / np.sqrt(400)
+
+
 def test_the_same_round_has_the_same_bits_in_any_order_and_ranges(tmp_path: Path) -> None:
     start = np.random.default_rng(1).normal(size=1001)
     models = start + np.random.default_rng(2).normal(size=(4, 1001)) / 1000
