@@ -67,6 +67,12 @@ def measure_encodings() -> Tables:
     return encodings.measure_encodings()
 
 
+def measure_privacy() -> Tables:
+    from benchmarks import privacy
+
+    return privacy.measure_privacy()
+
+
 def measure_encodings_accuracy() -> Tables:
     from benchmarks import encodings_accuracy
 
@@ -132,6 +138,7 @@ BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "serving": measure_serving,
     "server-attacks": measure_server_attacks,
     "encodings": measure_encodings,
+    "privacy": measure_privacy,
     "attacks": measure_attacks,
     "robust": measure_robust,
     "encodings-accuracy": measure_encodings_accuracy,
@@ -142,7 +149,7 @@ BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "predictor": measure_predictor,
     "console": measure_console,
 }
-DEFAULT = ("device", "tasks", "sandbox", "predictor", "fleet", "coordinator", "serving", "console")
+DEFAULT = ("device", "tasks", "sandbox", "predictor", "fleet", "coordinator", "privacy", "serving", "console")
 
 
 def main() -> None:
