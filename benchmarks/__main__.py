@@ -1,8 +1,8 @@
 """Run every benchmark, or the named ones: `python -m benchmarks cpu fleet`.
 
 Each table is printed, and saved to build/bench/NAME.json, as soon as it is measured. `device` combines `cpu`, `cuda`
-and `footprint`; `coordinator` includes `encodings`. `encodings-accuracy` (ten minutes), `robust` (half an hour;
-Fashion-MNIST only if FASHION_MNIST names the folder with torchvision's files), `attacks`, `server-attacks` and
+and `footprint`; `coordinator` includes `encodings`. `encodings-accuracy` and `robust` (half an hour
+each; Fashion-MNIST only if FASHION_MNIST names the folder with torchvision's files), `attacks`, `server-attacks` and
 `metrics` run only if named.
 
 Bundles are signed with a temporary key: the user's keys are neither read nor created.
@@ -74,9 +74,9 @@ def measure_privacy() -> Tables:
 
 
 def measure_encodings_accuracy() -> Tables:
-    from benchmarks import encodings_accuracy
+    from benchmarks import encodings_accuracy, robust
 
-    return encodings_accuracy.measure_encodings_accuracy()
+    return encodings_accuracy.measure_encodings_accuracy(robust.data_folder())
 
 
 def measure_metrics() -> Tables:
