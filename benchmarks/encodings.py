@@ -32,9 +32,11 @@ def measure_encodings(values: int = VALUES) -> Tables:
             progress(f"encoding and decoding {4 * size / 1e6:.1f} MB, {name}")
             encoding = parse_encoding("encoding", name)
             base = files["begun"] if encoding.lossy else None
-            feedback = {"error": files["zero"], "new_error": files["error"]} if encoding.lossy else {}
+            error, left = (files["zero"], files["error"]) if encoding.lossy else (None, None)
             started = time.perf_counter()
-            encode_model(files["trained"], files["encoded"], specs, encoding, initial_model=base, **feedback)
+            encode_model(
+                files["trained"], files["encoded"], specs, encoding, initial_model=base, error=error, new_error=left
+            )
             encoded = time.perf_counter()
             decode_model(files["encoded"], files["decoded"], specs, encoding, initial_model=base)
             decoded = time.perf_counter()

@@ -6,6 +6,7 @@ manifest's tensors, and the size that follows from them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -42,16 +43,21 @@ def encode_model(
     encoding: Encoding,
     *,
     initial_model: Path | None = None,
+    changes: bool = True,
+    clip_norm: float = 0.0,
     error: Path | None = None,
     new_error: Path | None = None,
 ) -> None:
     """Write a checked model, with these tensors, in an encoding.
 
-    `initial_model`: encode the parameters' change from this model. `error`: a file of the parameters' previous encoding
-    error, added to the change; `new_error`: where to write the new one (error feedback: Seide et al. 2014; Karimireddy
-    et al. 2019). Raises InvalidInput, naming the tensor, for a sum that float32 cannot hold.
+    `initial_model`: encode the parameters' change from this model, or without `changes`, the model. `error`: a file of
+    the parameters' previous encoding error, added to the change; `new_error`: where to write the new one (error
+    feedback: Seide et al. 2014; Karimireddy et al. 2019). `clip_norm`: the largest L2 norm of what is encoded as the
+    change, the previous error included; 0: any. Raises InvalidInput, naming the tensor, for a sum that float32 cannot
+    hold.
     """
     parameters = [spec for spec in specs if spec.kind == "parameter"]
+    scale = _clip_scale(model, specs, initial_model, error, clip_norm) if clip_norm else 1.0
     with _compressing(target, encoding) as plain, ExitStack() as stack:
         encoded = _EncodedFile(_create(stack, plain, encoded_specs(specs, encoding)), specs, encoding)
         trained, before = _reader(stack, model, specs), _reader(stack, initial_model, specs)
@@ -59,8 +65,10 @@ def encode_model(
         left = _create(stack, new_error, parameters) if new_error else None
         for spec, start, count in _pieces(specs):
             values, base = trained(count), before(count)
-            if spec.kind == "parameter":
-                values = _change(values, base, kept(count), spec)
+            if spec.kind == "parameter" and (changes or scale < 1):
+                change = _change(values, base, kept(count), spec)
+                change = change if scale == 1 else (change.astype(np.float64) * scale).astype(np.float32)
+                values = change if changes else _towards(base, change)
             decoded = encoded.write(spec, start, values)
             if left and spec.kind == "parameter":
                 left.write((values - decoded).data)
@@ -90,6 +98,30 @@ def _pieces(specs: Sequence[TensorSpec]) -> Iterator[tuple[TensorSpec, int, int]
     for spec in specs:
         for start in range(0, spec.size, SLICE):
             yield spec, start, min(SLICE, spec.size - start)
+
+
+def _clip_scale(
+    model: Path, specs: Sequence[TensorSpec], initial_model: Path | None, error: Path | None, clip_norm: float
+) -> float:
+    """Return the factor, at most 1, that scales the parameters' change down to an L2 norm."""
+    squares = 0.0
+    with ExitStack() as stack:
+        trained, before = _reader(stack, model, specs), _reader(stack, initial_model, specs)
+        kept = _reader(stack, error, [spec for spec in specs if spec.kind == "parameter"])
+        for spec, _, count in _pieces(specs):
+            values, base = trained(count), before(count)
+            if spec.kind == "parameter":
+                change = _change(values, base, kept(count), spec).astype(np.float64)
+                squares += float(np.square(change).sum())
+    norm = math.sqrt(squares)
+    return clip_norm / norm if norm > clip_norm else 1.0
+
+
+def _towards(base: Floats, change: Floats) -> Floats:
+    """Return base + change, rounded towards the base, so that rounding makes no change larger."""
+    sums = base + change
+    beyond = np.abs(sums.astype(np.float64) - base) > np.abs(change)
+    return np.where(beyond, np.nextafter(sums, base), sums)
 
 
 def _change(values: Floats, base: Floats, error: Floats, spec: TensorSpec) -> Floats:

@@ -31,6 +31,7 @@ class Job:
     plan_interface: str = PLAN_INTERFACE  # of the plan file
     counted: AttemptId | None = None
     encodings: Encodings = field(default_factory=Encodings)  # of the global model's file, and of the update's model
+    clip_norm: float = 0.0  # the assignment's
     max_steps: int | None = None
     max_seconds: float | None = None  # the remainder of the device's budget and window when the job was created
     began: float | None = None  # that moment, by the monotonic clock, which all processes of the machine share
@@ -42,6 +43,11 @@ class Job:
     def counted_key(self) -> tuple[int, int]:
         """The round and attempt whose stored device state counts; (0, 0): none."""
         return (self.counted.round, self.counted.attempt) if self.counted else (0, 0)
+
+    @property
+    def sends_copy(self) -> bool:
+        """True unless the update is the trained model's own file."""
+        return self.encodings.updates_encoded or self.clip_norm > 0
 
     def to_document(self) -> dict[str, Any]:
         """Return JSON values."""

@@ -70,6 +70,15 @@ class Assignment:
         return f"run {self.id.run}, round {self.id.round}{attempt}"
 
     @property
+    def private(self) -> bool:
+        """True if the run has differential privacy."""
+        return self.clip_norm > 0
+
+    def reported(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """Return those of a round's metrics that are sent: with privacy none, since no noise covers them."""
+        return {} if self.private else metrics
+
+    @property
     def run(self) -> str:
         """The run's name."""
         return self.id.run

@@ -2835,6 +2835,7 @@ class EvaluateRunRequest(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     DEADLINE_SECONDS_FIELD_NUMBER: _builtins.int
     AGAIN_FIELD_NUMBER: _builtins.int
+    WITHOUT_PRIVACY_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     round: _builtins.int
     """absent: the newest global model; 0: the initial weights"""
@@ -2842,6 +2843,8 @@ class EvaluateRunRequest(_message.Message):
     """until the evaluation ends without the devices that have not answered"""
     again: _builtins.bool
     """if the last evaluation of this model has ended, begin another in its place"""
+    without_privacy: _builtins.bool
+    """also if the run has differential privacy, which the scores do not have"""
     def __init__(
         self,
         *,
@@ -2849,10 +2852,11 @@ class EvaluateRunRequest(_message.Message):
         round: _builtins.int | None = ...,
         deadline_seconds: _builtins.float = ...,
         again: _builtins.bool = ...,
+        without_privacy: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_round", b"_round", "round", b"round"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round", b"_round", "again", b"again", "deadline_seconds", b"deadline_seconds", "round", b"round", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_round", b"_round", "again", b"again", "deadline_seconds", b"deadline_seconds", "round", b"round", "run", b"run", "without_privacy", b"without_privacy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__round: _TypeAlias = _typing.Literal["round"]  # noqa: Y015
     _WhichOneofArgType__round: _TypeAlias = _typing.Literal["_round", b"_round"]  # noqa: Y015

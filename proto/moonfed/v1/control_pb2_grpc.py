@@ -364,7 +364,7 @@ class ControlServicer:
     def EvaluateRun(self, request, context):
         """Asks all devices not known to be ineligible to score a global model on their holdouts; those without one decline.
         Returns the model's evaluation, which is a new one if there was none, or if the last one has ended and another is
-        asked for.
+        asked for. A run with differential privacy needs `without_privacy`, which its ledger then names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -66,7 +66,7 @@ class ControlStub:
     EvaluateRun: _grpc.UnaryUnaryMultiCallable[_control_pb2.EvaluateRunRequest, _control_pb2.Evaluation]
     """Asks all devices not known to be ineligible to score a global model on their holdouts; those without one decline.
     Returns the model's evaluation, which is a new one if there was none, or if the last one has ended and another is
-    asked for.
+    asked for. A run with differential privacy needs `without_privacy`, which its ledger then names.
     """
     ListEvaluations: _grpc.UnaryStreamMultiCallable[_control_pb2.ListEvaluationsRequest, _control_pb2.Evaluation]
     """Streams a run's evaluations, by round: on test sets, then on devices."""
@@ -150,7 +150,7 @@ class ControlAsyncStub(ControlStub):
     EvaluateRun: _aio.UnaryUnaryMultiCallable[_control_pb2.EvaluateRunRequest, _control_pb2.Evaluation]  # type: ignore[assignment]
     """Asks all devices not known to be ineligible to score a global model on their holdouts; those without one decline.
     Returns the model's evaluation, which is a new one if there was none, or if the last one has ended and another is
-    asked for.
+    asked for. A run with differential privacy needs `without_privacy`, which its ledger then names.
     """
     ListEvaluations: _aio.UnaryStreamMultiCallable[_control_pb2.ListEvaluationsRequest, _control_pb2.Evaluation]  # type: ignore[assignment]
     """Streams a run's evaluations, by round: on test sets, then on devices."""
@@ -333,7 +333,7 @@ class ControlServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_control_pb2.Evaluation, _abc.Awaitable[_control_pb2.Evaluation]]:
         """Asks all devices not known to be ineligible to score a global model on their holdouts; those without one decline.
         Returns the model's evaluation, which is a new one if there was none, or if the last one has ended and another is
-        asked for.
+        asked for. A run with differential privacy needs `without_privacy`, which its ledger then names.
         """
 
     @_abc_1.abstractmethod

@@ -5,9 +5,11 @@ from __future__ import annotations
 import struct
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 import pytest
 import safetensors.torch
 import torch
@@ -202,6 +204,66 @@ def test_a_change_that_float32_cannot_hold_is_rejected(tmp_path: Path) -> None:
         encode_model(trained, tmp_path / "up", SPECS, Encoding("int8"), initial_model=begun)
 
 
+def change_of(path: Path, begun: Path) -> npt.NDArray[np.float64]:
+    """Return the change of the parameters of one float32 model from another."""
+    models = [split(open_model(file, SPECS), SPECS) for file in (path, begun)]
+    after, before = (
+        np.concatenate([found[spec.name].ravel().astype(np.float64) for spec in PARAMETERS]) for found in models
+    )
+    change: npt.NDArray[np.float64] = after - before
+    return change
+
+
+@pytest.mark.parametrize("changes", [False, True])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("clip_norm", [1e-6, 0.01, 0.5])
+def test_a_clipped_change_is_no_longer_than_the_clip(
+    clip_norm: float, size: float, changes: bool, tmp_path: Path
+) -> None:
+    begun = random_model(tmp_path / "begun", seed=1, deviation=size)
+    start = np.array(open_model(begun, SPECS))
+    trained = model(tmp_path / "trained", start + np.random.default_rng(2).normal(0, 0.1, SIZE).astype(np.float32))
+    sent, whole = tmp_path / "sent", tmp_path / "whole"
+    encode_model(trained, sent, SPECS, Encoding(), initial_model=begun, changes=changes, clip_norm=clip_norm)
+    if changes:
+        decode_model(sent, whole, SPECS, Encoding(), initial_model=model(tmp_path / "zero", np.zeros(SIZE, np.float32)))
+        change = change_of(whole, tmp_path / "zero")
+    else:
+        change = change_of(sent, begun)
+    assert np.linalg.norm(change) <= clip_norm * (1 + 1e-6)
+    if changes or size < 1:  # elsewhere float32 holds few of the numbers between
+        wanted = change_of(trained, begun)
+        np.testing.assert_allclose(change, wanted * clip_norm / np.linalg.norm(wanted), atol=max(size, 1) * 2**-22)
+    statistics = split(open_model(sent, SPECS), SPECS)
+    assert np.array_equal(statistics["norm.var"], split(open_model(trained, SPECS), SPECS)["norm.var"])
+
+
+@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_change_within_the_clip_is_sent_as_it_is(name: str, changes: bool, tmp_path: Path) -> None:
+    encoding = parse_encoding("encoding", name)
+    begun, trained = random_model(tmp_path / "begun", seed=1), random_model(tmp_path / "trained", seed=2)
+    clip_norm = float(np.linalg.norm(change_of(trained, begun))) * 1.001
+    for target, clip in ((tmp_path / "clipped", clip_norm), (tmp_path / "free", 0.0)):
+        encode_model(trained, target, SPECS, encoding, initial_model=begun, changes=changes, clip_norm=clip)
+    assert (tmp_path / "clipped").read_bytes() == (tmp_path / "free").read_bytes()
+    if name == "float32" and not changes:
+        assert (tmp_path / "clipped").read_bytes() == trained.read_bytes()
+
+
+@pytest.mark.parametrize("name", LOSSY)
+def test_the_encoding_error_is_clipped_with_the_change_that_it_is_added_to(name: str, tmp_path: Path) -> None:
+    encoding, zero = parse_encoding("encoding", name), model(tmp_path / "zero", np.zeros(SIZE, np.float32))
+    begun, trained = random_model(tmp_path / "begun", seed=1), random_model(tmp_path / "trained", seed=2)
+    error, left = random_model(tmp_path / "error", 3, specs=PARAMETERS), tmp_path / "left"
+    files: dict[str, Any] = {"initial_model": begun, "error": error, "new_error": left}
+    encode_model(trained, tmp_path / "up", SPECS, encoding, **files, clip_norm=0.5)
+    decode_model(tmp_path / "up", tmp_path / "decoded", SPECS, encoding, initial_model=zero)
+    encoded = change_of(tmp_path / "decoded", zero) + open_model(left, PARAMETERS)
+    wanted = change_of(trained, begun) + open_model(error, PARAMETERS)
+    np.testing.assert_allclose(encoded, wanted * 0.5 / np.linalg.norm(wanted), atol=1e-6)
+
+
 def test_a_change_is_sent_whenever_rounding_a_model_would_lose_something() -> None:
     plain, half, eighth = Encoding(), Encoding("bfloat16"), Encoding("int8", compressed=True)
     assert not Encodings(down=Encoding(compressed=True), up=plain).changes
@@ -347,10 +409,12 @@ def test_memory_does_not_grow_with_the_model(number: str, tmp_path: Path) -> Non
     for size in (1_000_000, 8_000_000):
         specs = (TensorSpec("w", (size,), "parameter"),)
         model(tmp_path / "model", np.zeros(size, np.float32), specs)
+        model(tmp_path / "ones", np.ones(size, np.float32), specs)
         tracemalloc.start()
         encoding = Encoding(number, compressed=True)
-        files = {"initial_model": tmp_path / "model", "error": tmp_path / "model"}
-        encode_model(tmp_path / "model", tmp_path / "up", specs, encoding, **files, new_error=tmp_path / "error")
+        before = tmp_path / "model"
+        files: dict[str, Any] = {"initial_model": before, "error": before, "new_error": tmp_path / "error"}
+        encode_model(tmp_path / "ones", tmp_path / "up", specs, encoding, **files, clip_norm=0.5)
         decode_model(tmp_path / "up", tmp_path / "decoded", specs, encoding, initial_model=tmp_path / "model")
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from typing import Any
 
@@ -139,6 +140,37 @@ def test_the_ledger_outlives_a_run_and_names_those_without_privacy(fleet: Fleet)
         report(fleet, "nobody")
     with refused(InvalidInput, "delta"):
         ask(fleet.operator.control.GetPrivacy, control_pb2.GetPrivacyRequest(delta=1.0))
+
+
+def test_metrics_that_a_device_sends_nevertheless_are_not_recorded(fleet: Fleet) -> None:
+    devices, sessions = connected(fleet, 4)
+    fleet.start(bundle=bundle(), **PRIVATE)
+    held_out = {"loss": 0.123456, "holdout_accuracy": 0.9, "holdout_samples": 20.0}
+    for device, session in zip(devices, sessions, strict=True):
+        device.submit(session.assignment(), model_bytes(1.0, SPECS), metrics=held_out)
+    ended = list(fleet.operator.watch("run"))[-1].run
+    (round_,) = fleet.operator.rounds("run")
+    assert (dict(round_.metrics), dict(ended.initial_metrics)) == ({}, {})
+    with sqlite3.connect(fleet.state / "coordinator.db") as database:
+        assert not [line for line in database.iterdump() if "0.123456" in line]
+
+
+def test_scores_of_devices_are_refused_or_named_in_the_ledger(fleet: Fleet) -> None:
+    devices, sessions = connected(fleet, 4)
+    fleet.start(bundle=bundle(), **PRIVATE)
+    for device, session in zip(devices, sessions, strict=True):
+        device.submit(session.assignment(), model_bytes(1.0, SPECS))
+    list(fleet.operator.watch("run"))
+    request = control_pb2.EvaluateRunRequest(run="run", deadline_seconds=600)
+    with refused(InvalidInput, "without_privacy", False):
+        ask(fleet.operator.control.EvaluateRun, request)
+    assert not fleet.operator.run("run").privacy.unprotected
+    request.without_privacy = True
+    for _ in range(2):  # the second one finds the evaluation that the first one began
+        ask(fleet.operator.control.EvaluateRun, request)
+    assert {session.evaluation().round for session in sessions} == {1}
+    assert list(fleet.operator.run("run").privacy.unprotected) == ["evaluation of round 1"]
+    assert [charge.what for charge in report(fleet, "run").charges] == ["", "evaluation of round 1"]
 
 
 def test_a_bundle_with_statistics_starts_no_private_run(fleet: Fleet) -> None:

@@ -56,6 +56,14 @@ def test_an_update_arrives_whole(
     assert header.personal_lost
 
 
+def test_no_metrics_leave_a_device_in_a_run_with_privacy(
+    link: FleetConnection, coordinator: Coordinator, bundle: Bundle, stored: StoredRound
+) -> None:
+    link.submit(read_assignment(bundle.assignment(clip_norm=0.5)), stored, lambda: True)
+    ((header, _),) = coordinator.updates
+    assert (header.samples, dict(header.metrics)) == (3, {})
+
+
 def test_a_rejection_keeps_its_class(
     link: FleetConnection, coordinator: Coordinator, bundle: Bundle, stored: StoredRound
 ) -> None:

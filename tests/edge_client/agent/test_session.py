@@ -18,7 +18,10 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
+import safetensors.numpy
 
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.edge_client.agent.enrolment import read_identity
@@ -53,6 +56,11 @@ def digest(content: bytes) -> str:
     return ref_of_bytes(content).sha256
 
 
+def vector(content: bytes) -> npt.NDArray[np.float64]:
+    tensors = sorted(safetensors.numpy.load(content).items())
+    return np.concatenate([tensor.ravel().astype(np.float64) for _, tensor in tensors])
+
+
 @pytest.mark.usefixtures("fresh_programs")
 def test_a_round_from_assignment_to_receipt(
     coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path, tmp_path: Path
@@ -75,6 +83,23 @@ def test_a_round_from_assignment_to_receipt(
         assert line in metrics.read_text()
     for text in ("connected to the coordinator", "run tested, round 1: assigned", "trained on 36 samples"):
         assert text in log
+
+
+def test_a_private_round_sends_a_clipped_change_and_no_metrics(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    coordinator.assign(bundle.assignment(clip_norm=0.01))
+    device.start(samples, "--holdout", "0.1")
+    header, model = coordinator.wait_for_update()
+    code, log = device.stop()
+    assert code == 0
+    assert dict(header.metrics) == {}
+    assert "loss" in log, "the device itself sees its loss"
+
+    start = vector(bundle.weights)
+    assert np.linalg.norm(vector(model) - start) == pytest.approx(0.01, rel=1e-3)
+    kept = (device.state / "runs" / "tested" / "1-1" / "model.safetensors").read_bytes()
+    assert np.linalg.norm(vector(kept) - start) > 0.02, "it keeps what it trained"
 
 
 def test_a_device_describes_itself(coordinator: Coordinator, device: Device, samples: Path) -> None:

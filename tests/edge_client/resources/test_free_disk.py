@@ -24,12 +24,12 @@ class Usage(NamedTuple):
     free: int
 
 
-@pytest.mark.parametrize(("uplink", "copies"), [("", 1), ("int8", 3)])
+@pytest.mark.parametrize(("uplink", "clip_norm", "copies"), [("", 0.0, 1), ("", 0.5, 2), ("int8", 0.5, 3)])
 def test_a_round_needs_what_it_fetches_and_writes(
-    uplink: str, copies: int, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uplink: str, clip_norm: float, copies: int, bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     message = bundle.assignment()
-    message.uplink_encoding = uplink
+    message.uplink_encoding, message.clip_norm = uplink, clip_norm
     assignment, manifest = read_assignment(message), bundle.manifest
     blobs, models = BlobDirectory(tmp_path / "blobs"), BlobDirectory(tmp_path / "models")
     plan = manifest.files[PLAN_FILE]

@@ -56,26 +56,37 @@ def results(tmp_path: Path) -> Callable[..., RoundResults]:
     return write
 
 
-def test_the_roles_follow_the_manifest_and_the_encodings(manifest: Manifest) -> None:
+def test_the_roles_follow_the_manifest_the_encodings_and_the_clip(
+    manifest: Manifest, new_job: Callable[..., Job]
+) -> None:
     plain = ("model", "variate_change", "device_variate")
-    assert result_roles(manifest, Encodings()) == plain
-    assert result_roles(manifest, LOSSLESS) == (*plain, ENCODED_MODEL)
-    assert result_roles(manifest, LOSSY) == (*plain, ENCODED_MODEL, MODEL_ERROR)
+    assert result_roles(manifest, new_job()) == plain
+    assert result_roles(manifest, new_job(clip_norm=0.5)) == (*plain, ENCODED_MODEL)
+    assert result_roles(manifest, new_job(encodings=LOSSLESS)) == (*plain, ENCODED_MODEL)
+    assert result_roles(manifest, new_job(encodings=LOSSY)) == (*plain, ENCODED_MODEL, MODEL_ERROR)
 
 
-def test_the_files_that_a_round_writes_are_its_results_and_the_decoded_model(manifest: Manifest) -> None:
-    plain = tuple(f"{role}.safetensors" for role in ("model", "variate_change", "device_variate"))
-    assert written_files(manifest, Encodings()) == plain
-    lossy = {*plain, f"{ENCODED_MODEL}.safetensors", f"{MODEL_ERROR}.safetensors"}
-    assert set(written_files(manifest, LOSSY)) == lossy
-    assert set(written_files(manifest, parse_encodings("bfloat16", ""))) >= {*plain, "initial_model"}
+@pytest.fixture
+def written(manifest: Manifest, new_job: Callable[..., Job]) -> Callable[[Encodings], set[str]]:
+    return lambda encodings: set(written_files(manifest, new_job(encodings=encodings)))
 
 
-def test_a_compressed_file_is_written_with_an_uncompressed_one_next_to_it(manifest: Manifest) -> None:
-    down = set(written_files(manifest, parse_encodings("bfloat16+zstd", "")))
-    assert down - set(written_files(manifest, parse_encodings("bfloat16", ""))) == {"initial_model.plain"}
-    up = set(written_files(manifest, parse_encodings("", "int8+zstd")))
-    assert up - set(written_files(manifest, LOSSY)) == {f"{ENCODED_MODEL}.safetensors.plain"}
+def test_the_files_that_a_round_writes_are_its_results_and_the_decoded_model(
+    written: Callable[[Encodings], set[str]],
+) -> None:
+    plain = {f"{role}.safetensors" for role in ("model", "variate_change", "device_variate")}
+    assert written(Encodings()) == plain
+    assert written(LOSSY) == {*plain, f"{ENCODED_MODEL}.safetensors", f"{MODEL_ERROR}.safetensors"}
+    assert written(parse_encodings("bfloat16", "")) >= {*plain, "initial_model"}
+
+
+def test_a_compressed_file_is_written_with_an_uncompressed_one_next_to_it(
+    written: Callable[[Encodings], set[str]],
+) -> None:
+    down = written(parse_encodings("bfloat16+zstd", ""))
+    assert down - written(parse_encodings("bfloat16", "")) == {"initial_model.plain"}
+    up = written(parse_encodings("", "int8+zstd"))
+    assert up - written(LOSSY) == {f"{ENCODED_MODEL}.safetensors.plain"}
 
 
 def test_results_are_moved_into_the_state(
@@ -94,7 +105,7 @@ def test_results_are_moved_into_the_state(
 def test_an_encoded_model_is_submitted_in_place_of_the_model(
     state: RunState, manifest: Manifest, new_job: Callable[..., Job], results: Callable[..., RoundResults]
 ) -> None:
-    roles = result_roles(manifest, LOSSY)
+    roles = result_roles(manifest, new_job(encodings=LOSSY))
     stored = save_results(state, new_job(encodings=LOSSY), manifest, results(*roles))
     assert set(stored.update.kept) == {"model", "device_variate", MODEL_ERROR}
     assert stored.outgoing["model"][1].read_text() == ENCODED_MODEL
@@ -145,7 +156,7 @@ def test_what_an_escaped_plan_could_leave_is_not_stored(
 def test_a_job_gets_the_models_and_the_state_of_earlier_rounds(
     state: RunState, manifest: Manifest, new_job: Callable[..., Job], results: Callable[..., RoundResults]
 ) -> None:
-    roles = result_roles(manifest, LOSSY)
+    roles = result_roles(manifest, new_job(encodings=LOSSY))
     for number in (1, 2, 3):
         counted = AttemptId(run="tested", round=number - 1, attempt=1) if number > 1 else None
         save_results(state, new_job(round=number, counted=counted, encodings=LOSSY), manifest, results(*roles))

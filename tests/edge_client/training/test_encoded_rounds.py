@@ -175,6 +175,18 @@ def test_a_plain_run_hands_in_the_models_own_file(train: Train) -> None:
     ]
 
 
+def test_a_private_run_hands_in_the_clipped_model_and_keeps_its_own(train: Train, state: RunState) -> None:
+    stored = train(after(1), clip_norm=0.05)
+    _, file = stored.outgoing["model"]
+    change = open_model(file, SPECS)[3:].astype(np.float64) - START[3:]
+    wanted = after(1)[3:].astype(np.float64) - START[3:]
+    np.testing.assert_allclose(change, wanted * 0.05 / np.linalg.norm(wanted), atol=1e-6)
+    assert np.linalg.norm(change) <= 0.05 * (1 + 1e-6)
+    assert np.array_equal(open_model(stored.model_file, SPECS), after(1)), "the next rounds' previous model"
+    assert stored.update.metrics["loss"] == 1.5, "the device keeps its metrics"
+    assert state.find(1, 1, TASK) == stored
+
+
 def test_a_model_in_another_encoding_than_assigned_is_rejected_before_training(train: Train, tmp_path: Path) -> None:
     plan = RecordingPlan()
     write_model(tmp_path / "start", SPECS, [START])

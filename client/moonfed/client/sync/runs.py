@@ -209,17 +209,21 @@ class RunCalls:
         round: int | None = None,  # noqa: A002
         deadline: float = 3600.0,
         again: bool = False,
+        without_privacy: bool = False,
         wait: bool = True,
     ) -> Evaluation:
         """Have devices score a global model, by default the newest, on their holdouts.
 
         `deadline`: seconds until the evaluation ends without the devices that are missing. `again`: repeat one that
-        has ended. `wait`: return when it has ended, not when it has begun.
+        has ended. `without_privacy`: also in a run with differential privacy, which the scores do not have; its ledger
+        names them. `wait`: return when it has ended, not when it has begun.
 
         Example:
             print(coordinator.evaluate("digits", deadline=600).value)
         """
-        request = control_pb2.EvaluateRunRequest(run=run, round=round, deadline_seconds=deadline, again=again)
+        request = control_pb2.EvaluateRunRequest(
+            run=run, round=round, deadline_seconds=deadline, again=again, without_privacy=without_privacy
+        )
         found = self.connection.ask(Evaluation, "EvaluateRun", request)
         while wait and found.on_devices and not found.on_devices.closed:
             self.connection.sleep(POLL_SECONDS)

@@ -200,13 +200,14 @@ class OperatorApi:
         if served := self._runs.served.get(run):
             served.publish_metrics(round_, score.recorded)
 
-    async def evaluate_run(self, run: str, round_: int | None, seconds: float, *, again: bool = False) -> Evaluation:
-        """Ask devices to score a global model, by default the newest; see `EvaluationRecords.begin`."""
+    async def evaluate_run(
+        self, run: str, round_: int | None, seconds: float, *, again: bool = False, without_privacy: bool = False
+    ) -> Evaluation:
+        """Ask devices to score a global model, by default the newest; see `Evaluations.begin`."""
         committed = await self._require_model(run, round_ or 0)
         chosen = committed if round_ is None else round_
-        return shown_evaluation(
-            await self._background.finish(self._evaluations.begin(run, chosen, seconds, again=again))
-        )
+        begun = self._evaluations.begin(run, chosen, seconds, again=again, without_privacy=without_privacy)
+        return shown_evaluation(await self._background.finish(begun))
 
     async def evaluations(self, run: str) -> list[Evaluation]:
         """Return a run's evaluations by round, those on test sets before the one on devices; raises NotFound."""

@@ -29,6 +29,13 @@ def evaluate(
         float, typer.Option(help="Seconds after which the evaluation ends, even if devices have not answered.")
     ] = (3600.0),
     again: Annotated[bool, typer.Option("--again", help="Repeat an evaluation that has ended.")] = False,
+    without_privacy: Annotated[
+        bool,
+        typer.Option(
+            "--without-privacy",
+            help="Evaluate a run with differential privacy, too; the privacy ledger then names the scores.",
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Have devices score a run's global model on their holdouts, along with their own latest models.
@@ -43,7 +50,9 @@ def evaluate(
     from moonfed.coordinator.cli.format_evaluations import device_evaluation_lines
 
     with Coordinator(endpoint()) as client:
-        found = client.evaluate(run, round=round_number, deadline=deadline, again=again, wait=False)
+        found = client.evaluate(
+            run, round=round_number, deadline=deadline, again=again, without_privacy=without_privacy, wait=False
+        )
         if found.on_devices and not found.on_devices.closed:
             typer.echo(f"devices evaluate global model {found.round} of run {run}", err=True)
             found = _ended(client, found)

@@ -40,9 +40,14 @@ class EvaluationCalls(ControlCalls):
         round_ = request.round if request.HasField("round") else None
         model = "the newest model" if round_ is None else f"model {round_}"
         details = f"evaluate {model} of run {request.run!r} on devices, for up to {request.deadline_seconds:g} s"
+        details += ", without privacy" if request.without_privacy else ""
         async with self._change(context, "EvaluateRun", details) as change:
             found = await self._evaluations.evaluate_run(
-                request.run, round_, request.deadline_seconds, again=request.again
+                request.run,
+                round_,
+                request.deadline_seconds,
+                again=request.again,
+                without_privacy=request.without_privacy,
             )
             number = found.on_devices.number if found.on_devices else 0
             change.details += f": evaluation {number} of model {found.round}"

@@ -22,7 +22,7 @@ from moonfed.coordinator.rounds.evaluation import EvaluationState, next_steps, s
 from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.support.error_log import log_error
 from moonfed.coordinator.support.tasks import BackgroundTasks, in_thread
-from moonfed.errors import NotFound
+from moonfed.errors import InvalidInput, NotFound
 from moonfed.fleet.evaluation import EvaluationTask
 from moonfed.formatting import moment, moment_or_none
 from moonfed.validate import require
@@ -65,13 +65,31 @@ class Evaluations:
         """Continue the evaluations that were open when the coordinator ended, and those of other replicas."""
         self._background.spawn(self._run())
 
-    async def begin(self, run: str, round_: int, seconds: float, *, again: bool) -> EvaluationRecord:
-        """Begin a global model's evaluation, unless there is one; see `EvaluationRecords.begin`."""
+    async def begin(
+        self, run: str, round_: int, seconds: float, *, again: bool, without_privacy: bool = False
+    ) -> EvaluationRecord:
+        """Begin a global model's evaluation, unless there is one; see `EvaluationRecords.begin`.
+
+        `without_privacy`: also in a run with differential privacy, whose ledger names the evaluation from then on.
+        """
         allowed = f"a number above 0, at most {MAX_DEADLINE:.0f}"
         require(0 < seconds <= MAX_DEADLINE, "deadline_seconds", seconds, allowed)
+        await in_thread(self._require_protection, run, round_, without_privacy)
         record = await in_thread(self._records.begin, run, round_, seconds, again=again)
         self._wake.set()
         return record
+
+    def _require_protection(self, run: str, round_: int, without_privacy: bool) -> None:
+        """Refuse scores that no noise covers, or record them before any device is asked."""
+        store = self._storage.store
+        if without_privacy:
+            store.privacy.record_unprotected(run, f"evaluation of round {round_}")
+        elif store.run(run).settings.private:
+            rest = (
+                f"; run {run!r} has differential privacy, and scores of devices have no noise, so that only "
+                "--without-privacy releases them"
+            )
+            raise InvalidInput(field="without_privacy", value=False, rest=rest)
 
     async def answer(self, report: EvaluationReport) -> bool:
         """Record a device's answer durably; return False for a repetition. See `EvaluationRecords.answer`."""

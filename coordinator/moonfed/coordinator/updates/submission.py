@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -214,6 +214,10 @@ class Updates:
                 received, decoded = await in_thread(self._check, update, receive)
             # The slot is free by now: a failing run may block here without delaying other runs' updates.
             receipt = _receipt(update.header, {role: ref for role, (ref, _) in decoded.items()})
+            if (
+                update.run.record.settings.private
+            ):  # no noise covers what the device has sent in spite of its assignment
+                receipt = replace(receipt, metrics={})
             replaced = {role: path for role, (_, path) in decoded.items()}
             await update.run.count(update.admission, receipt, {**received, **replaced})
         except _BadUpdate as bad:

@@ -238,7 +238,7 @@ class FleetConnection:
             blobs={role: transport.to_message(ref) for role, (ref, _) in stored.outgoing.items()},
             samples=update.samples,
             steps=update.steps,
-            metrics=update.metrics,
+            metrics=assignment.reported(update.metrics),
             encoding=str(assignment.encodings.up),
             personal_lost=update.personal_lost,
         )

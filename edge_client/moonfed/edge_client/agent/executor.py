@@ -301,6 +301,7 @@ class Executor:
             parts=parts,
             counted=assignment.counted,
             encodings=assignment.encodings,
+            clip_norm=assignment.clip_norm,
             max_steps=self._settings.max_steps,
             max_seconds=self._seconds_left(),
             began=time.monotonic(),

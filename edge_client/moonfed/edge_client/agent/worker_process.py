@@ -175,7 +175,7 @@ class WorkerProcess:
                 return False
             counts = self._counts(read)
             trainer = self._trainer_of(job.manifest_file, manifest)  # another one, if it must inherit other files
-            self._directory.create(written_files(manifest, job.encodings))
+            self._directory.create(written_files(manifest, job))
             complete = with_kept_files(job, state, manifest)
             command = encode(
                 "train", job=self._staged(complete).to_document(), samples=asdict(counts), other_work=read["other_work"]

@@ -43,11 +43,12 @@ def round_bytes(
 ) -> int:
     """Return the bytes that a round writes: what has to be fetched, the trained model, and what goes with it.
 
-    `plan`: that the round runs. If updates are encoded, the encoded model and the encoding error are stored, too.
+    `plan`: that the round runs. If updates are encoded, the encoded model and the encoding error are stored, too; with
+    privacy, the clipped model.
     """
     once = [plan, *parts_of(manifest).values()]
     absent = _absent(blobs, once) + _absent(models, assignment.blobs.values())
-    copies = 3 if assignment.encodings.updates_encoded else 1
+    copies = 3 if assignment.encodings.updates_encoded else 2 if assignment.private else 1
     written = copies * model_size(manifest.tensors) + _elements(manifest.uplink) + _elements(manifest.device_state)
     return absent + ITEM_SIZE * written + FILES_BYTES
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from moonfed.bundle.manifest import MODEL, PERSONAL, Manifest
 from moonfed.edge_client.job import Job
 from moonfed.edge_client.state.round_store import MODEL_ERROR, RunState, StoredRound, Write
-from moonfed.encodings import ENCODED_MODEL, PLAIN, Encodings, temporary_file
+from moonfed.encodings import ENCODED_MODEL, PLAIN, temporary_file
 from moonfed.errors import TrainingFailed
 
 _log = logging.getLogger(__name__)
@@ -39,9 +39,10 @@ def result_file(directory: Path, role: str) -> Path:
     return directory / f"{role}.safetensors"
 
 
-def written_files(manifest: Manifest, encodings: Encodings) -> tuple[str, ...]:
+def written_files(manifest: Manifest, job: Job) -> tuple[str, ...]:
     """Return the names of all files that a round writes, results and others."""
-    names = [result_file(Path(), role).name for role in result_roles(manifest, encodings)]
+    encodings = job.encodings
+    names = [result_file(Path(), role).name for role in result_roles(manifest, job)]
     if encodings.down != PLAIN:
         names.append(INITIAL_MODEL)
     if encodings.down.compressed:
@@ -51,11 +52,11 @@ def written_files(manifest: Manifest, encodings: Encodings) -> tuple[str, ...]:
     return tuple(names)
 
 
-def result_roles(manifest: Manifest, encodings: Encodings) -> tuple[str, ...]:
+def result_roles(manifest: Manifest, job: Job) -> tuple[str, ...]:
     """Return the roles of a round's result files."""
     roles = (MODEL, *manifest.uplink, *manifest.device_state)
-    if encodings.updates_encoded:
-        roles += (ENCODED_MODEL, *((MODEL_ERROR,) if encodings.up.lossy else ()))
+    if job.sends_copy:
+        roles += (ENCODED_MODEL, *((MODEL_ERROR,) if job.encodings.up.lossy else ()))
     return roles
 
 
@@ -87,7 +88,7 @@ def save_results(state: RunState, job: Job, manifest: Manifest, results: RoundRe
 
     `job`: as `with_kept_files` returned it.
     """
-    roles = result_roles(manifest, job.encodings)
+    roles = result_roles(manifest, job)
     for role in roles:
         _require_plain(result_file(results.directory, role))
     return state.save(

@@ -103,7 +103,7 @@ def train_files(
     output.mkdir(parents=True, exist_ok=True)
     for role, specs in _outgoing(manifest).items():
         tensors.write_model(result_file(output, role), specs, _slices(trained.results[role]))
-    if job.encodings.updates_encoded:
+    if job.sends_copy:
         encode_update(initial_model, job, manifest, output)
     return RoundResults(directory=output, samples=trained.samples, steps=trained.steps, metrics=metrics)
 
@@ -220,7 +220,7 @@ def decoded_model(job: Job, manifest: Manifest, output: Path) -> Path:
 
 
 def encode_update(initial_model: Path, job: Job, manifest: Manifest, output: Path) -> None:
-    """Encode the trained model in `output`: write its encoding, and the encoding error if that is lossy.
+    """Write what is sent of the trained model in `output`, clipped and encoded, and the error of a lossy encoding.
 
     Error feedback: the encoding error of the last counted update is added to the change before it is encoded. The error
     of an update that did not count is discarded with that update.
@@ -231,7 +231,9 @@ def encode_update(initial_model: Path, job: Job, manifest: Manifest, output: Pat
         result_file(output, ENCODED_MODEL),
         manifest.tensors,
         encodings.up,
-        initial_model=initial_model if encodings.changes else None,
+        initial_model=initial_model,
+        changes=encodings.changes,
+        clip_norm=job.clip_norm,
         error=Path(error) if error and encodings.up.lossy else None,
         new_error=result_file(output, MODEL_ERROR) if encodings.up.lossy else None,
     )

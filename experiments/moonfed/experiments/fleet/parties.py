@@ -88,7 +88,7 @@ class Fleet:
             blobs={role: ref for role, (ref, _) in stored.outgoing.items()},
             samples=update.samples,
             steps=update.steps,
-            metrics=update.metrics,
+            metrics=assignment.reported(update.metrics),
             encoding=assignment.encodings.up,
         )
         sent = {role: file for role, (_, file) in stored.outgoing.items()}
@@ -138,6 +138,7 @@ async def trained(
         max_steps=max_steps,
         counted=assigned.counted,
         encodings=assigned.encodings,
+        clip_norm=assigned.clip_norm,
     )
     try:
         seconds = await engine.train(party.number, job, party.samples)
