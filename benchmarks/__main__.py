@@ -1,8 +1,8 @@
 """Run every benchmark, or the named ones: `python -m benchmarks cpu fleet`.
 
 Each table is printed, and saved to build/bench/NAME.json, as soon as it is measured. `device` combines `cpu`, `cuda`
-and `footprint`; `coordinator` includes `encodings`. `encodings-accuracy` (ten minutes), `robust` (half an hour;
-Fashion-MNIST only if FASHION_MNIST names the folder with torchvision's files), `attacks`, `server-attacks` and
+and `footprint`; `coordinator` includes `encodings`. `encodings-accuracy` and `robust` (half an hour
+each; Fashion-MNIST only if FASHION_MNIST names the folder with torchvision's files), `attacks`, `server-attacks` and
 `metrics` run only if named.
 
 Bundles are signed with a temporary key: the user's keys are neither read nor created.
@@ -67,10 +67,16 @@ def measure_encodings() -> Tables:
     return encodings.measure_encodings()
 
 
-def measure_encodings_accuracy() -> Tables:
-    from benchmarks import encodings_accuracy
+def measure_privacy() -> Tables:
+    from benchmarks import privacy
 
-    return encodings_accuracy.measure_encodings_accuracy()
+    return privacy.measure_privacy()
+
+
+def measure_encodings_accuracy() -> Tables:
+    from benchmarks import encodings_accuracy, robust
+
+    return encodings_accuracy.measure_encodings_accuracy(robust.data_folder())
 
 
 def measure_metrics() -> Tables:
@@ -132,6 +138,7 @@ BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "serving": measure_serving,
     "server-attacks": measure_server_attacks,
     "encodings": measure_encodings,
+    "privacy": measure_privacy,
     "attacks": measure_attacks,
     "robust": measure_robust,
     "encodings-accuracy": measure_encodings_accuracy,
@@ -142,7 +149,7 @@ BENCHMARKS: dict[str, Callable[[], Tables]] = {
     "predictor": measure_predictor,
     "console": measure_console,
 }
-DEFAULT = ("device", "tasks", "sandbox", "predictor", "fleet", "coordinator", "serving", "console")
+DEFAULT = ("device", "tasks", "sandbox", "predictor", "fleet", "coordinator", "privacy", "serving", "console")
 
 
 def main() -> None:

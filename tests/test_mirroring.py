@@ -44,6 +44,7 @@ ELSEWHERE = {
         "experiments/papers/moon_tables.py",
         "experiments/papers/presets.py",
     ),
+    "test_encodings.py tests the formats together": ("common/encodings/number_format.py",),
     "test_folder_targets.py reads texts": ("common/data/texts.py",),
     "test_predictor.py loads the files of models": ("edge_client/state/model_files.py",),
     "test_criteria.py and test_rounds.py test the criteria together": (

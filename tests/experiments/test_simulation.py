@@ -129,6 +129,7 @@ def test_the_same_recipe_has_the_same_digest_however_it_is_written() -> None:
         ({"sampling": "size"}, "sampling is 'size'; it must be 'uniform' or 'samples'"),
         ({"sampling": "samples"}, "counts a party's size twice"),
         ({"uplink_encoding": "int4"}, "uplink_encoding is 'int4'; it must be one of float32, float32+zstd"),
+        ({"downlink_encoding": "rotated1"}, "downlink_encoding is 'rotated1'"),
         ({"server_rule": "median"}, "server_rule is 'median'"),
         ({"reducer": "krum"}, "reducer is 'krum'; it must be one of mean, median"),
         ({"reducer": "multi_krum"}, "byzantine is 0"),

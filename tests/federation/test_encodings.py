@@ -17,7 +17,7 @@ EVERYBODY = ("--rounds", "100", "--minimum-devices", "2", "--cohort", "all", "--
 NAMES = ("cam-1", "cam-2")
 
 
-def test_an_int8_run_learns_the_same_as_a_float32_run(federation: Federation, make_bundle: Callable[..., Path]) -> None:
+def test_encoded_runs_learn_the_same_as_a_float32_run(federation: Federation, make_bundle: Callable[..., Path]) -> None:
     bundle = make_bundle("moon", mu=5, epochs=3)
     manifest = read_bundle(bundle).manifest
     federation.serve()
@@ -27,13 +27,16 @@ def test_an_int8_run_learns_the_same_as_a_float32_run(federation: Federation, ma
     federation.start_run(bundle, "plain", *EVERYBODY)
     encoded = ("--uplink-encoding", "int8", "--downlink-encoding", "bfloat16+zstd")
     federation.start_run(bundle, "encoded", *EVERYBODY, *encoded)
-    for run in ("plain", "encoded"):
+    federation.start_run(bundle, "rotated", *EVERYBODY, "--uplink-encoding", "rotated4+zstd")
+    for run in ("plain", "encoded", "rotated"):
         federation.until(run, lambda seen: seen.round >= 3)
     assert RunSettings.received(federation.show("encoded").settings).uplink_encoding == "int8"
     start, plain, found = (
         federation.global_model(run, number, bundle) for run, number in (("plain", 0), ("plain", 3), ("encoded", 3))
     )
     assert np.linalg.norm(found - plain) < 0.1 * np.linalg.norm(plain - start)
+    rotated = federation.global_model("rotated", 3, bundle)
+    assert np.linalg.norm(rotated - plain) < 0.3 * np.linalg.norm(plain - start)
     for name in NAMES:
         runs = federation.directory / name / "runs"
         directory = max((runs / "encoded").glob("[0-9]*-1"), key=lambda path: int(path.name.split("-")[0]))

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding as Certificate
 
 from moonfed.blobs.compression import compress, decompress
 from moonfed.blobs.encoded_models import decode_model, encode_model
-from moonfed.blobs.tensors import open_model, require_finite
+from moonfed.blobs.tensors import TensorSpec, model_size, open_model, require_finite
 from moonfed.bundle.files import read_bundle
 from moonfed.bundle.manifest import CLASS_MEANS, MODEL, InputSpec, Manifest
 from moonfed.bundle.target import class_target
@@ -35,6 +35,11 @@ from tests.support import coordinator, tables
 
 SPEC = InputSpec(kind="features", shape=(4,))
 CLASSES = ("a", "b", "c")
+ENCODED_SPECS = (  # the first is rotated, if the encoding rotates
+    TensorSpec("head.weight", (259,), "parameter"),
+    TensorSpec("norm.running_mean", (2,), "statistic"),
+    TensorSpec("tail.bias", (3,), "parameter"),
+)
 LIMIT = 1 << 16  # bytes that a decompressed file may have
 
 
@@ -128,16 +133,18 @@ def _read_encoded_model(content: bytes) -> None:
     """Decode an update's model; the first byte selects the encoding."""
     known = known_encodings()
     encoding = parse_encoding("encoding", known[content[0] % len(known)] if content else "")
-    base = scratch.file(coordinator.model_bytes(0.5), "base")
+    base = scratch.file(coordinator.model_bytes(0.5, ENCODED_SPECS), "base")
     source, target = scratch.file(content[1:], "encoded"), scratch.directory() / "decoded"
-    decode_model(source, target, coordinator.SPECS, encoding, initial_model=base)
+    decode_model(source, target, ENCODED_SPECS, encoding, initial_model=base)
 
 
 def _encoded_seeds() -> list[bytes]:
-    model, target = scratch.file(coordinator.model_bytes(1.0), "model"), scratch.directory() / "encoded"
+    values = np.linspace(-1, 1, model_size(ENCODED_SPECS)).astype(np.float32)
+    model = scratch.file(coordinator.model_bytes(values, ENCODED_SPECS), "model")
+    target = scratch.directory() / "encoded"
     found = []
     for number, name in enumerate(known_encodings()):
-        encode_model(model, target, coordinator.SPECS, parse_encoding("encoding", name))
+        encode_model(model, target, ENCODED_SPECS, parse_encoding("encoding", name))
         found.append(bytes([number]) + target.read_bytes())
     return found
 

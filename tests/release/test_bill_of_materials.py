@@ -14,8 +14,7 @@ import torch
 from jsonschema import Draft7Validator
 from referencing import Registry, Resource
 
-from moonfed.blobs.store import ref_of_bytes
-from moonfed.bundle.manifest import FILES, GRAPH_PLAN_FILE, Pretrained
+from moonfed.bundle.manifest import FILES, Pretrained
 from moonfed.release.bill_of_materials import bill_of_materials
 from moonfed.release.model_card import model_card
 from moonfed.release.model_facts import ModelFacts
@@ -23,6 +22,7 @@ from moonfed.release.model_file import CheckedModel
 from moonfed.release.publish import Candidate, gather_facts
 from tests.release.test_model_facts import results_of
 from tests.support.control_service import Control
+from tests.support.graph_manifest import with_graphs
 from tests.support.trained_model import Trained
 
 
@@ -91,8 +91,7 @@ def test_pretrained_weights_are_an_ancestor_of_the_model_and_stand_in_its_card(f
     start = Pretrained(
         source="torchvision resnet18", sha256="ab" * 32, tensors=5, licence="BSD-3-Clause", url="https://example.org/w"
     )
-    files = {**facts.history.manifest.files, GRAPH_PLAN_FILE: ref_of_bytes(b"graphs")}
-    manifest = replace(facts.history.manifest, pretrained=start, files=files)
+    manifest = replace(with_graphs(facts.history.manifest), pretrained=start)
     from_weights = replace(facts, history=replace(facts.history, manifest=manifest))
     document = json.loads(bill_of_materials(from_weights))
     assert schema_errors(document) == []

@@ -9,7 +9,7 @@ from moonfed.blobs.schema import BFLOAT16
 from moonfed.encodings import known_encodings
 from moonfed.encodings.bfloat16 import Bfloat16
 from moonfed.encodings.int8 import Int8
-from moonfed.encodings.number_format import Floats, Numbers
+from moonfed.encodings.number_format import Floats, NumberFormat, Numbers
 
 KNOWN = known_encodings()
 LARGEST_BFLOAT16 = (2 - 2**-7) * 2.0**127
@@ -24,4 +24,9 @@ def quantise(values: Floats, dtype: str) -> tuple[Numbers, Floats]:
 
 
 def restore(numbers: Numbers, scales: Floats) -> Floats:
-    return Bfloat16().decode([numbers]) if numbers.dtype == np.uint16 else Int8().decode([scales, numbers])
+    size = numbers.size
+    return Bfloat16().decode([numbers], size) if numbers.dtype == np.uint16 else Int8().decode([scales, numbers], size)
+
+
+def round_trip(number_format: NumberFormat, values: Floats) -> Floats:
+    return number_format.decode(number_format.encode(values), values.size)

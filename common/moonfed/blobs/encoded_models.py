@@ -151,7 +151,7 @@ class _EncodedFile:
         for part, content in zip(parts, numbers, strict=True):
             self._seek(part, spec, start)
             self._file.write(np.ascontiguousarray(content, DTYPES[part.dtype]).data)
-        return number_format.decode(numbers)
+        return number_format.decode(numbers, values.size)
 
     def read(self, spec: TensorSpec, start: int, count: int) -> Floats:
         """Decode `count` values, from the tensor's `start` on; SchemaMismatch for invalid content."""
@@ -161,9 +161,9 @@ class _EncodedFile:
             self._seek(part, spec, start)
             content = self._file.read(ITEM_SIZES[part.dtype] * part.elements(count))
             numbers.append(np.frombuffer(content, DTYPES[part.dtype]))
-        if problem := number_format.find_problem(numbers):
+        if problem := number_format.find_problem(numbers, count):
             raise SchemaMismatch(f"tensor {spec.name!r} {problem}", field="tensor", value=spec.name)
-        return number_format.decode(numbers)
+        return number_format.decode(numbers, count)
 
     def _seek(self, part: TensorPart, spec: TensorSpec, start: int) -> None:
         self._file.seek(self._offsets[part.prefix + spec.name] + ITEM_SIZES[part.dtype] * (start // part.values))
@@ -184,7 +184,10 @@ class _Layout:
 
     def of(self, spec: TensorSpec) -> tuple[NumberFormat, tuple[TensorPart, ...]]:
         """Return the format of a tensor, and its parts."""
-        return self._statistics if spec.kind == "statistic" else (self._parameters, self._parameters.parts)
+        if spec.kind == "statistic":
+            return self._statistics
+        number_format = self._parameters.of_size(spec.size)
+        return number_format, number_format.parts
 
 
 def encoded_specs(specs: Sequence[TensorSpec], encoding: Encoding) -> tuple[TensorSpec, ...]:

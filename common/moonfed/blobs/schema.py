@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["parameter", "statistic"]
-FLOAT32, BFLOAT16, INT8 = "F32", "BF16", "I8"  # in safetensors' spelling; the latter two on the wire only
-ITEM_SIZES = {FLOAT32: 4, BFLOAT16: 2, INT8: 1}  # bytes of one number
+FLOAT32, BFLOAT16, INT8, UINT8 = "F32", "BF16", "I8", "U8"  # in safetensors' spelling; all but F32 on the wire only
+ITEM_SIZES = {FLOAT32: 4, BFLOAT16: 2, INT8: 1, UINT8: 1}  # bytes of one number
 ITEM_SIZE = ITEM_SIZES[FLOAT32]
 
 

@@ -32,6 +32,7 @@ RANKS = {"image": 3, "features": 1, "series": 2, "tokens": 1}  # of a sample, by
 PADDING = 0  # position in a vocabulary
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,30}", re.ASCII)  # of a metric, or an optimiser
 _OPERATOR = re.compile(r"\w{1,100}::\w{1,100}", re.ASCII)
+_RELEASE = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}", re.ASCII)  # of torch
 MANIFEST_FILE = "manifest.json"
 MANIFEST_BYTES = 16 << 20  # at most
 PLAN_FILE = "plan.pt"
@@ -179,7 +180,7 @@ class PlanSpec:
     """The plan's requirements, known before it is loaded."""
 
     interface: str = PLAN_INTERFACE
-    minimum_torch: str  # such as "2.4"
+    minimum_torch: str  # of the TorchScript plan, such as "2.4"
     built_with_torch: str
     minimum_samples: int = 1  # 2 where BatchNorm cannot normalise a batch of one
     activation_bytes: int  # per sample, kept by a float32 step for the backward pass
@@ -189,7 +190,8 @@ class PlanSpec:
     optimiser: str = SGD  # its settings are hyperparameters
     step_schedule: str = CONSTANT  # of the learning rate over a round's steps; the plan implements it
     operators: tuple[str, ...] = ()  # torch's that it calls, without overloads: `aten::add`; empty: an older bundle
-    untraceable: str = ""  # why the bundle has no graph plan, as a clause; empty: it has one, or is an older bundle
+    graph_minimum_torch: str = ""  # of the graph plan; empty: there is none
+    untraceable: str = ""  # why there is no graph plan, as a clause; empty: there is one
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -200,6 +202,9 @@ class PlanSpec:
             ("frozen_width", 0),
         ):
             require_whole(f"plan.{name}", getattr(self, name), least)
+        for name in ("minimum_torch", *(["graph_minimum_torch"] if self.graph_minimum_torch else [])):
+            value = getattr(self, name)
+            require(bool(_RELEASE.fullmatch(value)), f"plan.{name}", value[:100], "a release such as 2.4")
         is_name = bool(_NAME.fullmatch(self.optimiser))
         require(is_name, "plan.optimiser", self.optimiser[:100], "a name such as adam")
         require_line("plan.step_schedule", self.step_schedule)
@@ -322,6 +327,9 @@ class Manifest:
         files = sorted(required_files(frozen=self.frozen, personal=self.personal))
         found = sorted(set(self.files) - {GRAPH_PLAN_FILE})
         require(found == files, "files", sorted(self.files), f"{files}, and {GRAPH_PLAN_FILE!r} if there are graphs")
+        good = bool(self.plan.graph_minimum_torch) == (GRAPH_PLAN_FILE in self.files)
+        allowed = f"a release of torch if, and only if, there is {GRAPH_PLAN_FILE!r}"
+        require(good, "plan.graph_minimum_torch", self.plan.graph_minimum_torch, allowed)
 
     def training_at(self, round_: int) -> TrainingSpec:
         """Return the training of a round, counted from 1, with its scheduled hyperparameters."""
@@ -381,6 +389,8 @@ class Manifest:
                 **({"optimiser": self.plan.optimiser} if self.plan.optimiser != SGD else {}),
                 **({"step_schedule": self.plan.step_schedule} if self.plan.step_schedule != CONSTANT else {}),
                 **({"operators": list(self.plan.operators)} if self.plan.operators else {}),
+                **({"graph_minimum_torch": self.plan.graph_minimum_torch} if self.plan.graph_minimum_torch else {}),
+                **({"untraceable": self.plan.untraceable} if self.plan.untraceable else {}),
             },
             "files": {name: {"sha256": ref.sha256, "size": ref.size} for name, ref in self.files.items()},
             **({"pretrained": asdict(self.pretrained)} if self.pretrained else {}),
@@ -446,6 +456,8 @@ def _from_document(document: dict[str, Any]) -> Manifest:
             optimiser=str(document["plan"].get("optimiser", SGD)),
             step_schedule=str(document["plan"].get("step_schedule", CONSTANT)),
             operators=tuple(str(name) for name in document["plan"].get("operators", ())),
+            graph_minimum_torch=str(document["plan"].get("graph_minimum_torch", "")),
+            untraceable=str(document["plan"].get("untraceable", "")),
         ),
         files={str(name): BlobRef(str(f["sha256"]), int(f["size"])) for name, f in document["files"].items()},
         pretrained=Pretrained(**document["pretrained"]) if "pretrained" in document else None,

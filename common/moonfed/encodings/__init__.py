@@ -29,6 +29,8 @@ NUMBER_FORMATS: Registry[NumberFormat] = Registry(
         FLOAT32: "moonfed.encodings.float32:Float32",
         "bfloat16": "moonfed.encodings.bfloat16:Bfloat16",
         "int8": "moonfed.encodings.int8:Int8",
+        "rotated4": "moonfed.encodings.rotated:Rotated4",
+        "rotated1": "moonfed.encodings.rotated:Rotated1",
     },
 )
 
@@ -111,6 +113,16 @@ def parse_encoding(field: str, text: str) -> Encoding:
 def parse_encodings(downlink: str, uplink: str) -> Encodings:
     """Read a run's two encodings by name; InvalidInput names an invalid one."""
     return Encodings(down=parse_encoding("downlink_encoding", downlink), up=parse_encoding("uplink_encoding", uplink))
+
+
+def require_usable(downlink: str, uplink: str) -> None:
+    """Raise InvalidInput, naming the field, for encodings that a new run cannot use. Imports numpy."""
+    down = parse_encodings(downlink, uplink).down
+    if not NUMBER_FORMATS[down.number].downlink:
+        allowed = ", ".join(name for name in known_encodings() if NUMBER_FORMATS[_split(name).number].downlink)
+        raise InvalidInput(
+            field="downlink_encoding", value=str(down), rest=f", which is for updates only; it must be one of {allowed}"
+        )
 
 
 def _split(text: str) -> Encoding:

@@ -30,6 +30,6 @@ class Bfloat16(NumberFormat):
         finite = np.where(words & ~np.uint16(_SIGN) == _INFINITY, words & _SIGN | _LARGEST_WORD, words)
         return (finite.astype("<u2"),)
 
-    def decode(self, numbers: Sequence[Numbers]) -> Floats:
+    def decode(self, numbers: Sequence[Numbers], size: int) -> Floats:
         """Return the values; the lower halves are 0."""
         return (numbers[0].astype(np.uint32) << 16).view(np.float32)

@@ -21,6 +21,6 @@ class Float32(NumberFormat):
         """Return the values."""
         return (values,)
 
-    def decode(self, numbers: Sequence[Numbers]) -> Floats:
+    def decode(self, numbers: Sequence[Numbers], size: int) -> Floats:
         """Return the values."""
         return numbers[0]

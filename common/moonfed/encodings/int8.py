@@ -35,14 +35,14 @@ class Int8(NumberFormat):
         whole = np.clip(np.rint(padded / divisors[:, None]), -LARGEST, LARGEST).astype(np.int8)
         return scales, whole.reshape(-1)[: values.size]
 
-    def decode(self, numbers: Sequence[Numbers]) -> Floats:
+    def decode(self, numbers: Sequence[Numbers], size: int) -> Floats:
         """Return the products."""
         scales, whole = numbers
         with np.errstate(over="ignore"):
-            products: Floats = whole.astype(np.float32) * np.repeat(scales, BLOCK)[: whole.size]
+            products: Floats = whole.astype(np.float32) * np.repeat(scales, BLOCK)[:size]
         return products
 
-    def find_problem(self, numbers: Sequence[Numbers]) -> str:
+    def find_problem(self, numbers: Sequence[Numbers], size: int) -> str:
         """Reject scales that are not finite, or below 0."""
         scales = numbers[0]
         good = (np.isfinite(scales) & (scales >= 0)).all()

@@ -17,7 +17,7 @@ from moonfed.control.run_settings import DEFAULTS, DEFENCE, MAX_SEED, RUN_SETTIN
 from moonfed.coordinator.aggregation.compatibility import with_default_bounds
 from moonfed.coordinator.aggregation.robust.config import build_reducer
 from moonfed.coordinator.draw import Draw
-from moonfed.encodings import parse_encodings
+from moonfed.encodings import require_usable
 from moonfed.errors import InvalidInput
 from moonfed.experiments.attendance import Behaviour
 from moonfed.experiments.datasets import LOADERS, TASKS_OF, augmentation
@@ -109,7 +109,7 @@ class Simulation:
             raise InvalidInput(f"dropouts is {self.dropouts!r}; it must be a probability from 0, below 1")
         if self.by and self.dataset:
             raise InvalidInput(f"by is {self.by!r}, which does not apply to data set {self.dataset!r}; leave it out")
-        parse_encodings(self.run.downlink_encoding, self.run.uplink_encoding)
+        require_usable(self.run.downlink_encoding, self.run.uplink_encoding)
         _ = self.partition_settings, build_reducer(self.run)  # each checks its part
         self._check_run()
         if not self.bundle:

@@ -38,7 +38,7 @@ from moonfed.export.binding import bind
 from moonfed.export.bundle_recipe import BundleRecipe, MethodSettings, read_settings
 from moonfed.export.criteria.criterion import build_criterion
 from moonfed.export.frozen_prefix import prefix_width, split_prefix
-from moonfed.export.graph.build import graph_plan, require_equal
+from moonfed.export.graph.build import graph_plan, minimum_torch, require_equal
 from moonfed.export.graph.rounds import Arguments
 from moonfed.export.graph.tracer import Untraceable
 from moonfed.export.lora import add_lora, read_lora
@@ -156,6 +156,7 @@ def build_bundle(
         plan = replace(
             plan,
             frozen_width=prefix_width(network, prefix, check_samples(recipe, FEW)) if prefix else 0,
+            graph_minimum_torch=minimum_torch(files[GRAPH_PLAN_FILE]) if GRAPH_PLAN_FILE in files else "",
             untraceable=untraceable,
         )
         manifest = _manifest(recipe, settings, schedules, division, plan, files, pretrained)
@@ -348,9 +349,9 @@ def _manifest(
 
 
 def _plan_spec(settings: MethodSettings, plan: bytes, least: int, activations: int, width: int) -> PlanSpec:
-    minimum_torch, operators = requirements(plan)
+    oldest, operators = requirements(plan)
     return PlanSpec(
-        minimum_torch=minimum_torch,
+        minimum_torch=oldest,
         operators=operators,
         built_with_torch=str(torch.__version__),
         minimum_samples=least,
@@ -405,9 +406,8 @@ def _check(
     except Untraceable as error:
         del files[GRAPH_PLAN_FILE]
         refs = {name: ref for name, ref in manifest.files.items() if name != GRAPH_PLAN_FILE}
-        return replace(
-            manifest, files=refs, plan=replace(manifest.plan, untraceable=one_line(str(error), LONGEST_REASON))
-        )
+        why = one_line(str(error), LONGEST_REASON)
+        return replace(manifest, files=refs, plan=replace(manifest.plan, graph_minimum_torch="", untraceable=why))
     return manifest
 
 

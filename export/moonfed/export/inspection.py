@@ -71,7 +71,8 @@ def _graph_plan(bundle: Bundle) -> str:
         reason = bundle.manifest.plan.untraceable
         return f"none: {reason}" if reason else "none"
     return (
-        f"{GRAPH_PLAN_INTERFACE}, {count(graphs['count'], 'graph')} of {len(graphs['operators'])} operators; a step of "
+        f"{GRAPH_PLAN_INTERFACE}, {count(graphs['count'], 'graph')} of {len(graphs['operators'])} operators, "
+        f"for torch {bundle.manifest.plan.graph_minimum_torch} or later; a step of "
         f"{count(graphs['batch'], 'sample')} needs {human(graphs['step_bytes'])}"
     )
 

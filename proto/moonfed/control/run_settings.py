@@ -136,10 +136,12 @@ class RunSettings:
         "Selection: uniform, or samples (in proportion to the devices' samples).",
     )
     uplink_encoding: str = setting(
-        FLOAT32, WORD, "Encoding of updates: float32, bfloat16 or int8, optionally with +zstd."
+        FLOAT32,
+        WORD,
+        "Encoding of updates: float32, bfloat16, int8, rotated4 (4 bits) or rotated1 (1 bit), optionally with +zstd.",
     )
     downlink_encoding: str = setting(
-        FLOAT32, WORD, "Encoding of global models for devices; values as for --uplink-encoding."
+        FLOAT32, WORD, "Encoding of global models for devices; values as for --uplink-encoding, except rotated ones."
     )
     weight_cap: float = setting(
         0.0,

@@ -39,6 +39,7 @@ OWN_NAMES = frozenset(
         "HeldOutScore.test_set",
         "Incident.device",
         "Operator.operator",
+        "PrivacyCharge.run",
         "Release.name",
         "Round.run",
         "RoundOutcomes.run",

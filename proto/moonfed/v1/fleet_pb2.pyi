@@ -577,7 +577,7 @@ class Assignment(_message.Message):
     downlink_encoding: _builtins.str
     """of the blob "model"; empty: float32; see moonfed.encodings"""
     uplink_encoding: _builtins.str
-    """The encoding of the update's "model"; empty: float32. If either encoding is bfloat16 or int8, the update's
+    """The encoding of the update's "model"; empty: float32. If either encoding is lossy, the update's
     parameters are the change from those received, not the trained values; statistics are the trained values.
     """
     traceparent: _builtins.str

@@ -22,9 +22,11 @@ from moonfed.blobs.encoded_models import SLICE, decode_model, encode_model, larg
 from moonfed.blobs.schema import INT8
 from moonfed.blobs.tensors import TensorSpec, file_size, model_size, open_model, split, write_model
 from moonfed.encodings import Encoding, Encodings, parse_encoding
-from moonfed.encodings.number_format import Floats
+from moonfed.encodings.int8 import Int8
+from moonfed.encodings.number_format import Floats, NumberFormat
+from moonfed.encodings.rotated import Rotated1, Rotated4
 from moonfed.errors import InvalidInput, MoonfedError, SchemaMismatch
-from tests.support.number_formats import KNOWN, LARGEST_BFLOAT16, finite, quantise, restore
+from tests.support.number_formats import KNOWN, LARGEST_BFLOAT16, finite, quantise, restore, round_trip
 from tests.support.refusals import refused
 
 SPECS = (
@@ -37,6 +39,8 @@ SPECS = (
 )
 PARAMETERS = tuple(spec for spec in SPECS if spec.kind == "parameter")
 SIZE = model_size(SPECS)
+ROTATED = {"rotated4": Rotated4(), "rotated1": Rotated1()}
+MOST_ERROR = {"bfloat16": 0.01 / 2**6, "int8": 0.01 / 2**6, "rotated4": 0.01, "rotated1": 0.1}
 LOSSY = [name for name in KNOWN if not name.startswith("float32")]
 CHANGES = st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), min_size=1, max_size=4)  # place, byte
 
@@ -63,7 +67,9 @@ def test_an_encoded_model_is_decoded_within_its_precision(name: str, values: Flo
         expected = before[spec.name].ravel()
         if encoding.number == "bfloat16" or (encoding.lossy and spec.kind == "statistic"):
             expected = np.clip(expected, -LARGEST_BFLOAT16, LARGEST_BFLOAT16).astype(ml_dtypes.bfloat16).astype("f4")
-        elif encoding.number == "int8":
+        elif encoding.number in ROTATED and spec.size >= 256:
+            expected = round_trip(ROTATED[encoding.number], expected)
+        elif encoding.lossy:
             expected = restore(*quantise(expected, INT8))
         assert np.array_equal(after[spec.name].ravel(), expected), spec.name
     assert (tmp_path / "encoded").stat().st_size <= largest_file(SPECS, encoding)
@@ -94,20 +100,62 @@ def test_other_programs_read_our_files(tmp_path: Path) -> None:
     assert torch.equal(halves["a.weight"], torch.from_numpy(np.array(weight)).bfloat16())
 
 
-def test_encoding_a_tensor_in_pieces_equals_encoding_it_whole(tmp_path: Path) -> None:
-    specs = (TensorSpec("w", (SLICE + 1000,), "parameter"), TensorSpec("x", (2 * SLICE,), "parameter"))
+@pytest.mark.parametrize("number_format", [Int8(), Rotated4(), Rotated1()])
+@pytest.mark.parametrize("rest", [1, 255, 256, 1003])
+def test_encoding_a_tensor_in_pieces_equals_encoding_it_whole(
+    number_format: NumberFormat, rest: int, tmp_path: Path
+) -> None:
+    specs = (TensorSpec("w", (SLICE + rest,), "parameter"), TensorSpec("x", (2 * SLICE,), "parameter"))
     source = random_model(tmp_path / "model", specs=specs)
-    encode_model(source, tmp_path / "encoded", specs, Encoding("int8"))
-    decode_model(tmp_path / "encoded", tmp_path / "decoded", specs, Encoding("int8"))
+    encode_model(source, tmp_path / "encoded", specs, Encoding(number_format.name))
+    decode_model(tmp_path / "encoded", tmp_path / "decoded", specs, Encoding(number_format.name))
     found = split(open_model(tmp_path / "decoded", specs), specs)
     for name, values in split(open_model(source, specs), specs).items():
-        assert np.array_equal(found[name], restore(*quantise(np.array(values), INT8)))
+        assert np.array_equal(found[name], round_trip(number_format, np.array(values)))
 
 
-def test_int8_needs_at_most_27_percent_of_float32s_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "most"), [("int8", 0.27), ("rotated4", 0.135), ("rotated1", 0.041)])
+def test_bytes_are_at_most_a_share_of_float32s(number: str, most: float, tmp_path: Path) -> None:
     specs = (TensorSpec("bias", (64,), "parameter"), TensorSpec("weight", (640, 100), "parameter"))
-    encode_model(random_model(tmp_path / "model", specs=specs), tmp_path / "encoded", specs, Encoding("int8"))
-    assert (tmp_path / "encoded").stat().st_size <= 0.27 * file_size(specs)
+    encode_model(random_model(tmp_path / "model", specs=specs), tmp_path / "encoded", specs, Encoding(number))
+    assert (tmp_path / "encoded").stat().st_size <= most * file_size(specs)
+
+
+def test_files_say_which_tensors_are_rotated(tmp_path: Path) -> None:
+    """Names, dtypes and shapes are the manifest's alone, so that no file can be read in two ways."""
+    encode_model(random_model(tmp_path / "model"), tmp_path / "encoded", SPECS, Encoding("rotated4"))
+    tensors = safetensors.torch.load_file(tmp_path / "encoded")
+    assert {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()} == {
+        "scales:a.bias": (torch.float32, (1,)),
+        "values:a.bias": (torch.int8, (3,)),
+        "scales:a.weight": (torch.float32, (2,)),
+        "levels:a.weight": (torch.uint8, (250,)),
+        "scales:b.empty": (torch.float32, (0,)),
+        "values:b.empty": (torch.int8, (0, 4)),
+        "values:norm.mean": (torch.bfloat16, (7,)),
+        "values:norm.var": (torch.bfloat16, (7,)),
+        "scales:z.scale": (torch.float32, (1,)),
+        "values:z.scale": (torch.int8, ()),
+    }
+
+
+@pytest.mark.parametrize(("written", "expected"), [(255, 256), (256, 255), (512, 510), (512, 513)])
+def test_a_tensor_of_another_size_is_rejected(written: int, expected: int, tmp_path: Path) -> None:
+    found, manifest = ((TensorSpec("w", (size,), "parameter"),) for size in (written, expected))
+    encode_model(random_model(tmp_path / "m", specs=found), tmp_path / "e", found, Encoding("rotated4"))
+    with pytest.raises(SchemaMismatch):
+        decode_model(tmp_path / "e", tmp_path / "d", manifest, Encoding("rotated4"))
+
+
+@pytest.mark.parametrize("name", ["rotated4", "rotated1"])
+def test_bits_after_a_tensors_last_value_are_rejected(name: str, tmp_path: Path) -> None:
+    specs = (TensorSpec("w", (511,), "parameter"),)
+    encode_model(random_model(tmp_path / "m", specs=specs), tmp_path / "e", specs, Encoding(name))
+    content = bytearray((tmp_path / "e").read_bytes())
+    content[-1] |= 0x80
+    (tmp_path / "e").write_bytes(content)
+    with refused(SchemaMismatch, "tensor", "w"):
+        decode_model(tmp_path / "e", tmp_path / "d", specs, Encoding(name))
 
 
 @pytest.mark.parametrize("name", LOSSY)
@@ -132,7 +180,7 @@ def test_the_encoding_error_of_a_change_is_added_to_the_next_one(name: str, tmp_
     )
     for spec in PARAMETERS:  # all that has not arrived in five rounds is in the error, which is one round's
         np.testing.assert_allclose(missing[spec.name], kept[spec.name], atol=3e-6)
-    assert 0 < abs(np.concatenate([values.ravel() for values in kept.values()])).max() < 0.01 / 2**6
+    assert 0 < abs(np.concatenate([values.ravel() for values in kept.values()])).max() < MOST_ERROR[encoding.number]
     for name_ in ("norm.mean", "norm.var"):  # rounded to bfloat16 each time, as they are: nothing adds up
         np.testing.assert_allclose(missing[name_], 0, atol=5 * 0.02)
 
@@ -295,7 +343,7 @@ def test_a_truncated_or_oversized_file_is_rejected(name: str, cut: int, tmp_path
             decode(file, name)
 
 
-@pytest.mark.parametrize("name", ["float32+zstd", "bfloat16+zstd", "int8+zstd"])
+@pytest.mark.parametrize("name", [name for name in KNOWN if name.endswith("+zstd")])
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_decompression_bomb_stops_at_the_size_that_a_model_has(name: str, declared: bool, tmp_path: Path) -> None:
     """The file has a hundred kilobytes that expand to a gigabyte, declared or not."""
@@ -355,14 +403,15 @@ def test_no_bytes_at_all_pass_for_a_model(content: bytes, name: str, tmp_path: P
         decode(tmp_path / "bytes", name)
 
 
-def test_memory_does_not_grow_with_the_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", ["int8", "rotated4"])
+def test_memory_does_not_grow_with_the_model(number: str, tmp_path: Path) -> None:
     peaks = []
     for size in (1_000_000, 8_000_000):
         specs = (TensorSpec("w", (size,), "parameter"),)
         model(tmp_path / "model", np.zeros(size, np.float32), specs)
         model(tmp_path / "ones", np.ones(size, np.float32), specs)
         tracemalloc.start()
-        encoding = Encoding("int8", compressed=True)
+        encoding = Encoding(number, compressed=True)
         before = tmp_path / "model"
         files: dict[str, Any] = {"initial_model": before, "error": before, "new_error": tmp_path / "error"}
         encode_model(tmp_path / "ones", tmp_path / "up", specs, encoding, **files, clip_norm=0.5)

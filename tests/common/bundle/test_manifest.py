@@ -14,6 +14,7 @@ from moonfed.errors import InvalidInput
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import selection_of
 from moonfed.server_rules.fedavgm import FedAvgM
+from tests.support.graph_manifest import with_graphs
 
 CONTENTS = {name: name.encode() for name in FILES}
 MANIFEST = Manifest(
@@ -44,6 +45,8 @@ EVERYTHING = dataclasses.replace(
     device_state={"device_variate": MANIFEST.parameters},
     augmentation="crop-flip",
 )
+WITH_GRAPHS = with_graphs(MANIFEST, minimum_torch="2.12")
+WITHOUT_GRAPHS = dataclasses.replace(MANIFEST, plan=dataclasses.replace(MANIFEST.plan, untraceable="it branches on mu"))
 
 
 def altered(change: dict[str, Any], manifest: Manifest = MANIFEST) -> bytes:
@@ -60,7 +63,7 @@ def altered(change: dict[str, Any], manifest: Manifest = MANIFEST) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-@pytest.mark.parametrize("manifest", [MANIFEST, EVERYTHING])
+@pytest.mark.parametrize("manifest", [MANIFEST, EVERYTHING, WITH_GRAPHS, WITHOUT_GRAPHS])
 def test_reading_and_writing_gives_the_same_bytes(manifest: Manifest) -> None:
     assert Manifest.from_bytes(manifest.to_bytes()) == manifest
     assert altered({}, manifest) == manifest.to_bytes()
@@ -126,6 +129,10 @@ def test_the_models_parameters_are_its_tensors_that_are_trained() -> None:
         ({"augmentation": "\u202eenon"}, "augmentation is .* control characters"),
         ({"target": {"kind": "class", "shape": [], "names": ["cat", "dog\r"]}}, "name of a class is .* one line"),
         ({"tensors.0.name": "a\u2028"}, "name of a tensor of tensors is .* one line"),
+        ({"plan.minimum_torch": "two"}, "plan.minimum_torch is 'two'"),
+        ({"plan.graph_minimum_torch": "2.4.1"}, "plan.graph_minimum_torch is '2.4.1'"),
+        ({"plan.graph_minimum_torch": "2.4"}, "plan.graph_minimum_torch is '2.4'.* only if, there is 'plan.json'"),
+        ({"plan.untraceable": "one\ntwo"}, "plan.untraceable is .* one line"),
     ],
 )
 def test_a_wrong_manifest_is_rejected_by_field(change: dict[str, Any], message: str) -> None:

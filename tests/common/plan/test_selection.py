@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.blobs.store import ref_of_bytes
-from moonfed.bundle.manifest import GRAPH_PLAN_FILE, Manifest
+from moonfed.bundle.manifest import Manifest
 from moonfed.errors import InvalidInput, VersionMismatch
 from moonfed.plan import selection
 from moonfed.plan.selection import FORMATS, choose_plan, parse_format, runnable_interfaces, torchscript_is_supported
 from moonfed.version import GRAPH_PLAN_INTERFACE, PLAN_INTERFACE
 from tests.support.coordinator import make_bundle
+from tests.support.graph_manifest import with_graphs
 from tests.support.refusals import refused
 
 PLAIN = make_bundle().manifest
-BOTH = replace(PLAIN, files={**PLAIN.files, GRAPH_PLAN_FILE: ref_of_bytes(b"graphs")})
+BOTH = with_graphs(PLAIN)
 WITHOUT_TORCHSCRIPT = """import sys
 class Without:
     def find_spec(self, name, path=None, target=None):

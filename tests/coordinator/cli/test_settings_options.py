@@ -14,7 +14,7 @@ import typer
 from hypothesis import HealthCheck, given, settings, strategies
 
 from moonfed.control.declarations import Declaration
-from moonfed.control.kinds import Amounts, Choice, Flag, Labels, Number, Numbers, Pairs, Share, Whole, Words
+from moonfed.control.kinds import Amounts, Budget, Choice, Flag, Labels, Number, Numbers, Pairs, Share, Whole, Words
 from moonfed.control.recipe import override, read_recipe_file, to_toml
 from moonfed.control.run_settings import DEFAULTS, RUN_SETTINGS, RunSettings
 from moonfed.coordinator.cli.run_start import start
@@ -29,6 +29,8 @@ COMPANIONS = {  # settings that have no meaning alone
     "trusted_labels": ["--label", "site=ulm"],
     "max_staleness": ["--asynchronous", "3"],
     "exclude_after": ["--clip-norm", "2"],
+    "privacy": ["--population", "3", "--cohort", "1", "--clip-norm", "1"],
+    "population": ["--privacy", "epsilon=2,delta=1e-9", "--cohort", "1", "--clip-norm", "1"],
 }
 WORDS = strategies.text(strategies.characters(codec="utf-8", categories=["L", "N"]), min_size=1, max_size=20)
 PAIRS = strategies.dictionaries(WORDS, WORDS, min_size=1, max_size=3)
@@ -57,7 +59,7 @@ def texts(item: Declaration) -> strategies.SearchStrategy[list[str]]:
         case Flag():
             return strategies.just([])
         case Whole(least=least, most=most):
-            return strategies.integers(least, most).map(lambda number: [str(number)])
+            return strategies.integers(max(least, item.name == "population"), most).map(lambda number: [str(number)])
         case Number(valid=valid):
             numbers = strategies.floats(0, 1e9).filter(valid)
             return numbers.map(lambda number: [repr(number)])
@@ -70,6 +72,9 @@ def texts(item: Declaration) -> strategies.SearchStrategy[list[str]]:
             )
         case Choice(choices=choices):
             return strategies.sampled_from(choices).map(lambda word: [word])
+        case Budget():
+            epsilon, delta = strategies.floats(1e-3, 1e3), strategies.floats(1e-9, 0.3)
+            return strategies.builds(lambda e, d: [f"epsilon={e!r},delta={d!r}"], epsilon, delta)
         case Numbers():
             values = strategies.dictionaries(WORDS, strategies.floats(-1e9, 1e9), min_size=1, max_size=3)
             return values.map(lambda pairs: [f"{name}={value!r}" for name, value in pairs.items()])

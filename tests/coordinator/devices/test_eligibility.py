@@ -265,6 +265,11 @@ def test_an_encoding_that_nobody_knows_is_rejected(fleet: Fleet) -> None:
         fleet.start("run", uplink_encoding="int4")
 
 
+def test_an_encoding_for_updates_only_is_rejected_for_models(fleet: Fleet) -> None:
+    with refused(InvalidInput, "downlink_encoding", "rotated4"):
+        fleet.start("run", uplink_encoding="rotated4", downlink_encoding="rotated4")
+
+
 @pytest.mark.parametrize(
     ("present", "absent"),
     [

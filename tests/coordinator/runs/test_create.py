@@ -12,6 +12,7 @@ from moonfed.errors import Corrupt, InvalidInput, UntrustedBundle, VersionMismat
 from moonfed.v1 import control_pb2
 from tests.coordinator.conftest import Fleet
 from tests.support.coordinator import ask, make_bundle
+from tests.support.graph_manifest import with_graphs
 from tests.support.refusals import refused
 from tests.support.signatures import ROTATED, signature, signed
 
@@ -98,7 +99,7 @@ def test_a_run_that_requires_graphs_needs_a_bundle_that_has_them(fleet: Fleet) -
         fleet.start(require_plan="graph")
     graphs = b"graphs, which the coordinator does not read"
     bundle = make_bundle()
-    manifest = replace(bundle.manifest, files={**bundle.manifest.files, GRAPH_PLAN_FILE: ref_of_bytes(graphs)})
+    manifest = with_graphs(bundle.manifest, graphs)
     contents = {**bundle.contents, GRAPH_PLAN_FILE: graphs, MANIFEST_FILE: manifest.to_bytes()}
     fleet.start("run", bundle=signed(Bundle(manifest, contents)), require_plan="graph")
     fleet.device("cam-1").connect()

@@ -13,8 +13,9 @@ from moonfed.edge_client.agent import compatibility
 from moonfed.edge_client.agent.compatibility import describe_platform, require_runnable, torch_version
 from moonfed.errors import VersionMismatch
 from moonfed.plan.selection import AUTO, FORMATS
-from moonfed.version import PLAN_INTERFACE
+from moonfed.version import GRAPH_PLAN_INTERFACE, PLAN_INTERFACE
 from tests.edge_client.conftest import Bundle
+from tests.support.graph_manifest import with_graphs
 from tests.support.refusals import refused
 
 pytestmark = pytest.mark.slow
@@ -68,6 +69,11 @@ def test_a_plan_that_needs_newer_things_is_not_run(bundle: Bundle, monkeypatch: 
     monkeypatch.setattr(compatibility, "torch_version", lambda: "2.3.0a0+ebedce2.nv24.02")
     with refused(VersionMismatch, "torch"):
         require_runnable(bundle.manifest, FORMATS[AUTO])
+    monkeypatch.setattr(compatibility, "torch_version", lambda: "2.8.0")
+    both = with_graphs(bundle.manifest, minimum_torch="2.12")
+    assert require_runnable(both, FORMATS[AUTO]) == PLAN_INTERFACE
+    with refused(VersionMismatch, "torch", "2.8.0"):
+        require_runnable(both, FORMATS[AUTO], GRAPH_PLAN_INTERFACE)
     other = replace(bundle.manifest, plan=replace(bundle.manifest.plan, interface="torchscript/9"))
     with refused(VersionMismatch, "interface", "torchscript/9"):
         require_runnable(other, FORMATS[AUTO])

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from moonfed.blobs.encoded_models import encode_model
+from moonfed.blobs.encoded_models import decode_model, encode_model
 from moonfed.blobs.store import ref_of_file
 from moonfed.blobs.tensors import TensorSpec, Vector, open_model, write_model
 from moonfed.bundle.manifest import Manifest
@@ -103,6 +103,18 @@ def test_the_encoding_error_of_a_counted_update_is_added_to_the_next_change(trai
     wanted = (after(1)[3:] - START[3:]) + (after(2)[3:] - START[3:])
     np.testing.assert_allclose(sent(first) + sent(second) + error(second), wanted, atol=1e-7)
     assert abs(sent(second) + error(second) - (after(2)[3:] - START[3:])).max() > 1e-6, "it is not the change alone"
+
+
+@pytest.mark.parametrize("name", ["rotated4", "rotated1+zstd"])
+def test_the_error_of_a_coarse_encoding_is_sent_in_later_rounds(name: str, train: Train, tmp_path: Path) -> None:
+    encodings, wanted, arrived = parse_encodings("", name), np.zeros(300), np.zeros(300)
+    for number in range(1, 5):
+        stored = train(after(number), encodings=encodings, round=number, counted_round=number - 1)
+        decode_model(stored.outgoing["model"][1], tmp_path / "sent", SPECS, encodings.up)
+        wanted += after(number)[3:] - START[3:]
+        arrived += open_model(tmp_path / "sent", SPECS)[3:]
+    np.testing.assert_allclose(arrived + error(stored), wanted, atol=1e-6)
+    assert np.linalg.norm(arrived - wanted) < 0.6 * np.linalg.norm(wanted)
 
 
 def test_the_encoding_error_of_an_uncounted_update_is_discarded(train: Train) -> None:

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from moonfed.blobs.tensors import TensorSpec
-from moonfed.bundle.manifest import GRAPH_PLAN_FILE, PLAN_FILE, InputSpec
+from moonfed.bundle.manifest import GRAPH_PLAN_FILE, MANIFEST_FILE, PLAN_FILE, InputSpec, Manifest
 from moonfed.bundle.target import TargetSpec, class_target
 from moonfed.export import bundle_builder
 from moonfed.export.bundle_builder import build_bundle
 from moonfed.export.bundle_recipe import BundleRecipe
-from moonfed.export.graph.build import graph_plan
+from moonfed.export.graph.build import graph_plan, minimum_torch
 from moonfed.export.graph.rounds import Arguments, Start, starts_of
 from moonfed.export.graph.tracer import Untraceable
 from moonfed.export.methods import METHODS
@@ -24,8 +24,10 @@ from moonfed.export.methods.method import ExchangeShapes, Method, Objective
 from moonfed.export.model_zoo import build_network
 from moonfed.export.network import Network, tensor_specs
 from moonfed.export.plan_builder import build_plan, compile_plan, plan_bytes
+from moonfed.plan.inspection.older_torch import OLDEST_TORCH
 from moonfed.plan.interface import MEMORY_FORMATS, PRECISIONS, Plan, load_plan
 from tests.export.conftest import hyperparameters
+from tests.support.graph_containers import linear, node, predicting, v
 from tests.support.without_graph_plans import TRACE
 
 ROW, PICTURE = InputSpec(kind="features", shape=(6,)), InputSpec(kind="image", shape=(16, 16, 3))
@@ -234,7 +236,7 @@ def test_a_bundle_has_a_graph_plan_of_equal_results(recipe: BundleRecipe, monkey
     monkeypatch.setattr(bundle_builder, "_trace", TRACE)
     bundle = build_bundle(recipe)  # which compares both
     assert GRAPH_PLAN_FILE in bundle.files
-    assert bundle.manifest.plan.untraceable == ""
+    assert (bundle.manifest.plan.graph_minimum_torch, bundle.manifest.plan.untraceable) == (OLDEST_TORCH, "")
 
 
 def test_a_bundle_says_why_it_has_no_graph_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,3 +248,17 @@ def test_a_bundle_says_why_it_has_no_graph_plan(monkeypatch: pytest.MonkeyPatch)
     assert GRAPH_PLAN_FILE not in bundle.files
     assert bundle.manifest.plan.untraceable
     assert lines[-1].endswith(bundle.manifest.plan.untraceable)
+    assert Manifest.from_bytes(bundle.files[MANIFEST_FILE]).plan == bundle.manifest.plan
+
+
+@pytest.mark.parametrize(
+    ("called", "release"),
+    [
+        (node("aten::scaled_dot_product_attention", v(3), v(3), v(3), scale=0.5), OLDEST_TORCH),
+        (node("aten::scaled_dot_product_attention", v(3), v(3), v(3), enable_gqa=True), "2.8"),
+    ],
+)
+def test_the_oldest_torch_of_graphs_is_that_of_their_calls(called: dict[str, Any], release: str) -> None:
+    plan = linear()
+    predicting(called)(plan)
+    assert minimum_torch(json.dumps(plan).encode()) == release

@@ -44,8 +44,13 @@ _MEMORY_FORMATS = {
     "channels_last": torch.channels_last,
     "preserve": torch.preserve_format,
 }
-# Integers that torch takes for one of a few choices, by the argument's name, and how many there are.
-CHOICES: Mapping[str, int] = {"reduction": 3, "interpolation_mode": 3, "padding_mode": 3}
+_INT32 = 1 << 31
+# Literal integers that must be less, by the argument's name: torch takes them for one of so many choices, or compares
+# their lowest 32 bits with the input, but then loops over all 64.
+LIMITS: Mapping[str, int] = {
+    **dict.fromkeys(("reduction", "interpolation_mode", "padding_mode"), 3),
+    **dict.fromkeys(("kernel_size", "stride", "padding", "output_padding", "dilation"), _INT32),
+}
 STRINGS: Mapping[str, re.Pattern[str]] = {
     "approximate": re.compile("none|tanh"),
     "equation": re.compile(r"[A-Za-z,.> -]{1,200}", re.ASCII),
@@ -165,14 +170,14 @@ class Checker:
         if kind == "str":
             return _string(given, name, where)
         if isinstance(given, Value) and kind in _VALUES:
-            if name in CHOICES:
-                fail(where, "a value", f"a whole number below {CHOICES[name]}")
+            if name in LIMITS:
+                fail(where, "a value", f"a whole number below {LIMITS[name]}")
             return self.value(given, where, *_VALUES[kind])
         accepts = _LITERALS.get(kind)
         if accepts is None or not accepts(given):
             fail(where, _shown(given), _described(kind))
-        if name in CHOICES and given not in range(CHOICES[name]):
-            fail(where, _shown(given), f"a whole number below {CHOICES[name]}")
+        if name in LIMITS and given not in range(LIMITS[name]):
+            fail(where, _shown(given), f"a whole number below {LIMITS[name]}")
         return Constant(given)
 
 

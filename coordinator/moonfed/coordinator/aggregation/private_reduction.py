@@ -47,9 +47,10 @@ class PrivateReduction:
     def reduce(self, start: int, stop: int) -> Float64Array:
         """Return w + (Σ s_i·(y_i − w) + noise)/expected, [S], in place of the models' weighted mean."""
         w = read_elements(self.global_model, self.size, start, stop).astype(np.float64)
-        steps = self.private.noise_on_grid(self.noise.normal(start, stop))
+        steps, change = self.private.noise_on_grid(self.noise.normal(start, stop)), np.empty(stop - start)
         for path, scale in zip(self.models, self.scales, strict=True):
-            steps += self.private.on_grid(read_elements(path, self.size, start, stop) - w, scale)
+            np.subtract(read_elements(path, self.size, start, stop), w, out=change)
+            steps += self.private.on_grid(change, scale)
         return w + self.private.mean(steps)
 
     def incidents(self) -> tuple[Incident, ...]:
@@ -114,7 +115,8 @@ def _norms(closed: ClosedRound, size: int, slice_elements: int) -> Float64Array:
     squares = np.zeros(len(closed.contributions))
     for start, stop in ranges(size, slice_elements):
         w = read_elements(closed.global_state[MODEL], size, start, stop).astype(np.float64)
+        change = np.empty_like(w)
         for index, path in enumerate(closed.models):
-            change = read_elements(path, size, start, stop) - w
+            np.subtract(read_elements(path, size, start, stop), w, out=change)
             squares[index] += np.einsum("s,s->", change, change)
     return np.sqrt(squares)

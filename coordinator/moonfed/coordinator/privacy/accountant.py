@@ -115,7 +115,7 @@ def _log_moment(q: float, z: float, order: float) -> float:
 
     The integrand is Gaussian about 0 and about the order, and singular at a distance of π·z² from the real line.
     """
-    step = min(z / 2, 0.3 * z * z)
+    step = min(z / 2, z * z)
     x = step * np.arange(math.floor(-12 * z / step), math.ceil((order + 12 * z) / step) + 1)
     ratio = np.logaddexp(math.log1p(-q), math.log(q) + (2 * x - 1) / (2 * z * z))
     return _log_sum(order * ratio - x * x / (2 * z * z)) + math.log(step / (z * math.sqrt(2 * math.pi))) + ROUNDING

@@ -42,15 +42,16 @@ class PrivateRound:
         """The noise multiplier of the sum of changes: z, or z_Δ."""
         if not self.sigma_b:
             return self.noise_multiplier
-        return (self.noise_multiplier**-2 - (2 * self.sigma_b) ** -2) ** -0.5
+        return 1 / math.sqrt(1 / self.noise_multiplier**2 - 1 / (2 * self.sigma_b) ** 2)
 
     def scales(self, norms: Float64Array) -> Float64Array:
         """Return min(1, C/norm) of changes, [N]."""
         return self.clip / np.maximum(norms, self.clip)
 
     def on_grid(self, changes: Float64Array, scale: float) -> Int64Array:
-        """Return scaled changes in steps of the grid, [S], rounded towards zero, which makes no change longer."""
-        return (changes * (scale * GRID_STEPS / self.clip)).astype(np.int64)
+        """Return changes, scaled in place, in steps of the grid, [S]; rounded towards zero, which makes none longer."""
+        changes *= scale * GRID_STEPS / self.clip
+        return changes.astype(np.int64)
 
     def noise_on_grid(self, normal: Float64Array) -> Int64Array:
         """Return the sum's noise in steps of the grid, [S], from standard normal values."""
@@ -58,7 +59,7 @@ class PrivateRound:
 
     def mean(self, steps: Int64Array) -> Float64Array:
         """Return the mean change that a sum in steps of the grid stands for, [S]."""
-        return steps * (self.clip / GRID_STEPS / self.expected)
+        return steps.astype(np.float64) * (self.clip / GRID_STEPS / self.expected)
 
     def next_clip(self, norms: Float64Array, normal: float) -> float:
         """Return the next round's C; `normal`: the standard normal value of the count's noise."""

@@ -29,8 +29,8 @@ PERMISSIONS: Mapping[str, Permission] = {
     # Runs and their models
     "Fetch": _reads("viewer"),
     "ListRuns": _reads("viewer"),
-    "GetPrivacy": _reads("viewer"),
     "GetRun": _reads("viewer"),
+    "GetPrivacy": _reads("viewer"),
     "ListRounds": _reads("viewer"),
     "ListRoundOutcomes": _reads("viewer"),
     "WatchRun": _reads("viewer"),

@@ -26,7 +26,7 @@ from moonfed.coordinator.storage.opening import Storage
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.updates.codec import encode_global_model
 from moonfed.coordinator.updates.validation import check_model
-from moonfed.encodings import parse_encodings
+from moonfed.encodings import require_usable
 from moonfed.errors import InvalidInput, NotFound, UntrustedBundle
 from moonfed.files import sync_file
 from moonfed.plan.inspection.graph import require_self_contained
@@ -148,5 +148,5 @@ def require_runnable(manifest: Manifest, settings: RunSettings) -> None:
     if settings.private:
         require_private_aggregation(manifest, SERVER_RULES.build(manifest.server_rule))
     round_protocol(settings).check_manifest(manifest)
-    parse_encodings(settings.downlink_encoding, settings.uplink_encoding)
+    require_usable(settings.downlink_encoding, settings.uplink_encoding)
     require_robust_aggregation(manifest, settings, fewest_updates(settings))

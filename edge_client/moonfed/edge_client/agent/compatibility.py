@@ -16,6 +16,7 @@ from moonfed.errors import UntrustedBundle, VersionMismatch
 from moonfed.labels import INFERENCE_ONLY
 from moonfed.plan.selection import choose_plan, runnable_interfaces
 from moonfed.signing.bundle_signature import MAX_BYTES
+from moonfed.version import GRAPH_PLAN_INTERFACE
 
 REJECTED = "rejected until this device's software, data or trust file changes"  # in the log, before the reason
 
@@ -92,10 +93,11 @@ def require_runnable(manifest: Manifest, runnable: Sequence[str], required: str 
     Raises VersionMismatch, naming both versions, if it cannot. `required`: the interface that the run requires.
     """
     chosen = choose_plan(manifest, runnable, required)
-    installed = torch_version()
-    if _numbers(installed) < _numbers(manifest.plan.minimum_torch):
+    installed, plan = torch_version(), manifest.plan
+    minimum = plan.graph_minimum_torch if chosen == GRAPH_PLAN_INTERFACE else plan.minimum_torch
+    if _numbers(installed) < _numbers(minimum):
         raise VersionMismatch(
-            f"the plan needs torch {manifest.plan.minimum_torch}; this device has {installed}",
+            f"the plan needs torch {minimum}; this device has {installed}",
             field="torch",
             value=installed,
         )

@@ -10,6 +10,8 @@ from moonfed.export.graph.container import container
 from moonfed.export.graph.rounds import Arguments, starts_of, trace_rounds
 from moonfed.export.graph.tracer import Untraceable
 from moonfed.export.training_plan import TrainingPlan
+from moonfed.plan.graph.container import read_container
+from moonfed.plan.inspection.older_torch import Call, oldest_release
 
 BATCH, OTHER_BATCH = 57, 3  # samples; no size in a network should equal the first
 
@@ -23,6 +25,12 @@ def graph_plan(plan: TrainingPlan, arguments: Arguments) -> bytes:
     if container(plan, arguments, last) != container(plan, arguments, again):
         raise Untraceable("its steps depend on the size of the batch")
     return container(plan, arguments, rounds)
+
+
+def minimum_torch(content: bytes) -> str:
+    """Return the oldest release of torch in which a device runs a container, such as `2.4`."""
+    nodes = [node for graph in read_container(content).graphs for node in graph.nodes]
+    return oldest_release(Call(node.operator, len(node.args), tuple(node.kwargs)) for node in nodes)
 
 
 def require_equal(

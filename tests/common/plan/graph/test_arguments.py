@@ -48,6 +48,13 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a number for a size": (predicting(node("aten::reshape", X, 4)), f"{N}.args[1]"),
     "a list within a size": (predicting(node("aten::reshape", X, [[1]])), f"{N}.args[1][0]"),
     "a stride of three": (predicting(node("aten::max_pool2d", X, [2, 2], [1, 1, 1])), f"{N}.args[2]"),
+    "a window beyond 32 bits": (predicting(node("aten::max_pool1d", X, [1 << 44], [1], [4])), f"{N}.args[1][0]"),
+    "a window of 31 bits and one": (predicting(node("aten::max_pool1d", X, 1 << 31)), f"{N}.args[1]"),
+    "a negative window": (predicting(node("aten::max_pool1d", X, [2], padding=[-1])), f"{N}.padding[0]"),
+    "a value for a window": (
+        predicting(node("aten::sym_size.int", X, 0), node("aten::max_pool1d", X, [v(4)])),
+        f"{P}.nodes[1].args[1][0]",
+    ),
     "an integer for a truth value": (predicting(node("aten::dropout", X, 0.5, 1)), f"{N}.args[2]"),
     "a value for a truth value": (predicting(node("aten::dropout", X, 0.5, X)), f"{N}.args[2]"),
     "a truth value for a float": (predicting(node("aten::dropout", X, True, True)), f"{N}.args[1]"),

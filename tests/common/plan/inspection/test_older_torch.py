@@ -9,7 +9,14 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from moonfed.plan.inspection import older_torch
-from moonfed.plan.inspection.older_torch import FILE, OLDEST_TORCH, minimum_torch, older_operators
+from moonfed.plan.inspection.older_torch import (
+    FILE,
+    OLDEST_TORCH,
+    Call,
+    minimum_torch,
+    older_operators,
+    oldest_release,
+)
 from tests.support.attack_plans import archive_of
 from tools.lock_requirements import CONSTRAINTS, read_pinned
 from tools.older_operators import differing
@@ -110,6 +117,42 @@ def test_a_declaration_must_mean_the_same(declared: Callable[..., None], old: st
     written = ATTENTION.replace(old, new) if old else ATTENTION
     declared(f"2.4 aten::scaled_dot_product_attention {written}", "2.8 aten::unrelated -", "2.12 aten::unrelated -")
     assert minimum_torch(archive_of(Attention())) == release
+
+
+@pytest.mark.parametrize(
+    ("operator", "positional", "keywords", "release"),
+    [
+        ("aten::mm", 2, (), OLDEST_TORCH),
+        ("aten::mm.dtype", 3, (), "2.8"),
+        ("aten::scaled_dot_product_attention", 6, ("scale",), OLDEST_TORCH),
+        ("aten::scaled_dot_product_attention", 3, ("enable_gqa",), "2.8"),
+        ("aten::_assert_tensor_metadata", 4, (), OLDEST_TORCH),
+        ("aten::_assert_tensor_metadata", 1, ("dtype", "size"), OLDEST_TORCH),
+        ("aten::_assert_tensor_metadata", 1, ("dtype", "device"), "2.8"),
+        ("scalar::add", 2, (), OLDEST_TORCH),
+    ],
+)
+def test_a_call_needs_the_torch_that_declares_its_overload_and_arguments(
+    operator: str, positional: int, keywords: tuple[str, ...], release: str
+) -> None:
+    assert oldest_release([Call(operator, positional, keywords)]) == release
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "release"),
+    [
+        ("", "", OLDEST_TORCH),
+        ("bool is_causal", "int is_causal", "2.8"),
+        ("bool is_causal", "*, bool is_causal", "2.8"),
+        ("attn_mask=None", "attn_mask", "2.8"),
+    ],
+    ids=["same", "type", "by-name-only", "required"],
+)
+def test_a_keyword_must_mean_the_same(declared: Callable[..., None], old: str, new: str, release: str) -> None:
+    written = ATTENTION.replace(old, new) if old else ATTENTION
+    declared(f"2.4 aten::scaled_dot_product_attention {written}", "2.8 aten::unrelated -", "2.12 aten::unrelated -")
+    call = Call("aten::scaled_dot_product_attention", 3, ("is_causal",))
+    assert oldest_release([call]) == release
 
 
 def test_a_plan_that_no_older_release_runs_needs_this_one(declared: Callable[..., None]) -> None:
