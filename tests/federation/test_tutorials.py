@@ -171,6 +171,20 @@ def test_the_tutorial_on_a_fleet_of_boards(fleet: ChildProcesses) -> None:
     assert "revoke device 'board-3'" in " ".join(printed_by(printed, "audit").split())
 
 
+@pytest.mark.timeout(500)
+def test_the_tutorial_on_privacy(fleet: ChildProcesses) -> None:
+    """Digits in place of Fashion-MNIST, and 40 parties in place of 600."""
+    fewer = {"fashion-mnist": "digits", "parties = 600": "parties = 40", "population=600": "population=40"}
+    shorter = {"cohort = 60": "cohort = 20", "rounds = 30": "rounds = 2", " --data data": ""}
+    printed = follow(TUTORIALS / "privacy.md", fleet, {**fewer, **shorter, "delta=1e-4": "delta=1e-3"})
+    compared = printed_by(printed, "compare").splitlines()
+    assert len(compared) == 4
+    private = [json.loads(Path(f"private/clip_norm={clip}/summary.json").read_text()) for clip in ("0.3", "1")]
+    assert [found["rounds"] for found in private] == [2, 2]
+    assert [found["recipe"]["privacy"]["epsilon"] for found in private] == [2, 2]
+    assert not any("train_loss" in line for line in Path("private/clip_norm=1/results.jsonl").read_text().splitlines())
+
+
 def pretrained_mobilenet(cache: Path) -> None:
     """Put weights where torch finds those that it has downloaded: random ones, with statistics of noise."""
     models = import_torchvision().models

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from moonfed.control.privacy import PrivacySpent
 from moonfed.export.coordinator_client import CoordinatorClient
 from moonfed.export.scoring import Score
 from moonfed.release.model_card import model_card
@@ -79,6 +80,35 @@ def test_the_curve_ends_at_the_models_round(
     assert ["0", "0", "0.1000", "2.3000", "█" * 2] in shown
     assert ["1", "2", "0.9500", "0.2500", "█" * 19] in shown
     assert ["devices", "2 in all, 2 in a round"] in shown
+
+
+PRIVACY = PrivacySpent(
+    epsilon=1.42,
+    budget=2.0,
+    delta=1e-5,
+    sampling_rate=120 / 3383,
+    noise_multiplier=1.196,
+    clip_norm=0.5,
+    releases=61,
+    rounds=100,
+    unprotected=("evaluation of round 1",),
+)
+
+
+def test_the_card_of_a_private_run_states_what_it_spent_and_no_number_of_devices(facts: ModelFacts) -> None:
+    assert "## Privacy" not in model_card(facts)
+    point = CurvePoint(round=1, devices=("a", "b"), score=0.95, loss=0.25)
+    history = replace(history_of(facts), curve=(point,), privacy=PRIVACY)
+    card = model_card(replace(facts, history=history))
+    shown = rows(card.split("## Privacy")[1].split("\n## ")[0])
+    assert ["epsilon", "1.42, of a budget of 2"] in shown
+    assert ["delta", "1e-05"] in shown
+    assert ["sampling", "Poisson, 3.55 % of the devices in each round"] in shown
+    assert ["noise multiplier", "1.196"] in shown
+    assert ["rounds charged", "61"] in shown
+    assert ["released without noise", "evaluation of round 1"] in shown
+    assert ["1", "0.9500", "0.2500", "█" * 19] in rows(card), "no noise covers how many took part"
+    assert "devices" not in [row[0] for row in rows(card)]
 
 
 def test_a_long_curve_is_shown_from_first_to_last_round(facts: ModelFacts) -> None:

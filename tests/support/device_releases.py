@@ -107,6 +107,7 @@ def make_release(
     expires: int = FAR,
     keys: tuple[int, ...] = (1,),
     chain: TrustChain = CHAIN,
+    private: bool = False,
 ) -> SignedRelease:
     """Make a release; by default a good classifier with features. `variants`: further ONNX files by variant."""
     usable = classifier(spec, len(classes))
@@ -133,6 +134,7 @@ def make_release(
             for variant, model_ in graphs.items()
         },
         plan={file: ref(content) for file, content in (plan or dict.fromkeys(PLAN_FILES, b"no plan")).items()},
+        private=private,
     )
     content = manifest.to_bytes()
     subject, number = signed_as or (name, version)

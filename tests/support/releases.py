@@ -53,11 +53,11 @@ def release_record(version: int = 1, **fields: object) -> ReleaseRecord:
     )
 
 
-def add_releases(store: Store, versions: int, devices: int = 0, name: str = NAME) -> list[str]:
-    """Record a run, versions of a release, and devices, whose names are returned."""
+def add_releases(store: Store, versions: int, devices: int = 0, name: str = NAME, **fields: object) -> list[str]:
+    """Record a run, versions of a release with these fields, and devices, whose names are returned."""
     store.add_run(RUN)
     for version in range(1, versions + 1):
-        store.releases.add(release_record(version, name=name))
+        store.releases.add(release_record(version, name=name, **fields))
     return add_devices(store, devices)
 
 

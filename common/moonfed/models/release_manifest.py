@@ -84,6 +84,7 @@ class ReleaseManifest:
     threshold: float | None = None  # the score above which a sample is unusual, where the model gives scores
     pictures: Mapping[str, Mapping[str, BlobRef]] = field(default_factory=dict)  # that cards show, which devices lack
     personal: tuple[TensorSpec, ...] = ()  # tensors of the graph in place of which each device has its own
+    private: bool = False  # its run has differential privacy: devices report no scores
     format: str = FORMAT
 
     def __post_init__(self) -> None:
@@ -147,6 +148,7 @@ class ReleaseManifest:
                 **({} if self.threshold is None else {"threshold": float(self.threshold)}),
                 "pictures": {variant: _document(files) for variant, files in self.pictures.items()},
                 **({"personal": tensors_document(self.personal)} if self.personal else {}),
+                **({"private": True} if self.private else {}),
             }
         )
 
@@ -214,6 +216,7 @@ def _from_document(document: dict[str, Any]) -> ReleaseManifest:
         threshold=float(document["threshold"]) if "threshold" in document else None,
         pictures={str(variant): _refs(files) for variant, files in document["pictures"].items()},
         personal=read_tensor_specs(document.get("personal", ())),
+        private=bool(document.get("private", False)),
     )
 
 

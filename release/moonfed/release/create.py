@@ -121,8 +121,9 @@ def create_release(
         version = _newest_version(runs, options.name) + 1
         on_step(f"signing version {version}")
         try:
-            numbered = {variant: replace(found, version=version) for variant, found in facts.items()}
-            release = _upload(runs, checked, options, signer, version, graphs, numbered, plan, threshold)
+            numbered = {variant: replace(fact, version=version) for variant, fact in facts.items()}
+            private = found.privacy is not None
+            release = _upload(runs, checked, options, signer, version, graphs, numbered, plan, threshold, private)
             return CreatedRelease(release=release, dropped=dropped)
         except AlreadyExists:
             if attempt == ATTEMPTS:
@@ -242,6 +243,7 @@ def _upload(
     facts: Mapping[str, ModelFacts],
     plan: Mapping[str, tuple[BlobRef, Path]],
     threshold: float | None,
+    private: bool,
 ) -> Release:
     contents = {variant: version_files(found, graphs[variant], signer) for variant, found in facts.items()}
     manifest = ReleaseManifest(
@@ -265,6 +267,7 @@ def _upload(
         evaluation=_evaluation(facts[FLOAT32].results),
         threshold=threshold,
         personal=checked.manifest.personal,
+        private=private,
     )
     signed, signature = manifest.to_bytes(), _signature(manifest, options, signer)
     with TemporaryDirectory(prefix="moonfed-") as directory:

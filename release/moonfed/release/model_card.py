@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from moonfed.bundle.manifest import Metric
 from moonfed.bundle.target import Kind
 from moonfed.control.held_out_score import ClassScore, HeldOutScore
+from moonfed.control.privacy import PrivacySpent
 from moonfed.export.inspection import method_rows
 from moonfed.formatting import count, measured
 from moonfed.release.model_facts import (
@@ -74,6 +75,7 @@ def model_card(facts: ModelFacts) -> str:
         "## Model",
         _model(facts),
         *(_training(facts.history) if facts.history else ()),
+        *(_privacy(facts.history.privacy) if facts.history and facts.history.privacy else ()),
         *(_quality(facts.results) if facts.results else ()),
         *(_evaluations(facts.history, facts.results) if facts.history else ()),
         "## Limits",
@@ -119,21 +121,26 @@ def _model(facts: ModelFacts) -> str:
 def _training(history: TrainingHistory) -> list[str]:
     rounds = [point for point in history.curve if point.round]
     devices = {device for point in rounds for device in point.devices}
+    shown = history.privacy is None  # no noise covers the number of devices that took part
+    in_all = f"{len(devices)} in all, {_mean([len(point.devices) for point in rounds])} in a round"
     rows = [
         *((name, _cell(value)) for name, value in method_rows(history.manifest)),
         ("rounds", f"{len(rounds)}"),
-        ("devices", f"{len(devices)} in all, {_mean([len(point.devices) for point in rounds])} in a round"),
+        *((("devices", in_all),) if shown else ()),
     ]
     metric = history.manifest.metric
     curve = [
         (
-            *(str(point.round), str(len(point.devices)), _number(point.score), _number(point.loss)),
+            str(point.round),
+            *((str(len(point.devices)),) if shown else ()),
+            *(_number(point.score), _number(point.loss)),
             *((_bar(point.score),) if metric.share else ()),
         )
         for point in _selected(history.curve)
     ]
     unit = f" ({_cell(metric.unit)})" if metric.unit else ""
-    head = ("round", "devices", f"{metric.name}{unit}", "loss", *(("",) if metric.share else ()))
+    counts = ("devices",) if shown else ()
+    head = ("round", *counts, f"{metric.name}{unit}", "loss", *(("",) if metric.share else ()))
     return [
         "## Training",
         _table(("", ""), rows),
@@ -141,6 +148,25 @@ def _training(history: TrainingHistory) -> list[str]:
         _table(head, curve),
         f"The graph's {history.manifest.target.output} differ from the training plan's by "
         f"{history.max_abs_diff:.2g} at most.",
+    ]
+
+
+def _privacy(spent: PrivacySpent) -> list[str]:
+    rows = [
+        ("epsilon", f"{spent.epsilon:.3g}, of a budget of {spent.budget:g}"),
+        ("delta", f"{spent.delta:g}"),
+        ("unit", "a device, added or removed with all its samples"),
+        ("sampling", f"Poisson, {spent.sampling_rate * 100:.3g} % of the devices in each round"),
+        ("noise multiplier", f"{spent.noise_multiplier:.4g}"),
+        ("clip of the last round", f"{spent.clip_norm:.4g}, L2"),
+        ("rounds charged", f"{spent.releases:,}"),
+        ("released without noise", _cell(", ".join(spent.unprotected)) or "nothing"),
+    ]
+    return [
+        "## Privacy",
+        "All global models of the run together have differential privacy, towards those who see the models. The "
+        "operator of the coordinator saw every update. Other runs with the same devices add to it.",
+        _table(("", ""), rows),
     ]
 
 

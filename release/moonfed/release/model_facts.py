@@ -9,6 +9,7 @@ from moonfed.bundle.manifest import CLASSIFICATION, InputSpec, Manifest, read_in
 from moonfed.bundle.target import NO_TARGET, Kind, TargetSpec, read_target
 from moonfed.client import DeviceEvaluation, Run
 from moonfed.control.held_out_score import ClassScore, HeldOutScore
+from moonfed.control.privacy import PrivacySpent
 from moonfed.data.data_set import DataSet
 from moonfed.data.source import IF_PRESENT, Source
 from moonfed.export.coordinator_client import CoordinatorClient
@@ -37,6 +38,7 @@ class TrainingHistory:
     max_abs_diff: float  # between an output of the graph and the plan's
     scores: tuple[HeldOutScore, ...] = ()  # that evaluators have recorded of the model, by test set
     on_devices: DeviceResults | None = None  # None: devices have not evaluated the model
+    privacy: PrivacySpent | None = None  # of the whole run; None: without differential privacy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

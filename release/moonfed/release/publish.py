@@ -51,7 +51,8 @@ def read_candidate(path: Path) -> Candidate:
 
 def candidate_of_run(runs: CoordinatorClient, checked: CheckedModel) -> Candidate:
     """Make a candidate of a run's checked model."""
-    curve = read_curve(runs, runs.run(checked.run), checked.round)
+    run = runs.run(checked.run)
+    curve = read_curve(runs, run, checked.round)
     scores, on_devices = read_evaluations(runs, checked.run, checked.round)
     return Candidate(
         graph=checked.graph,
@@ -63,6 +64,7 @@ def candidate_of_run(runs: CoordinatorClient, checked: CheckedModel) -> Candidat
             max_abs_diff=checked.max_abs_diff,
             scores=scores,
             on_devices=on_devices,
+            privacy=run.privacy,
         ),
     )
 

@@ -19,6 +19,17 @@ def test_runs_are_listed_and_shown(federation: Federation, page: Page) -> None:
     assert page.client.get("/api/runs/other").status_code == 404
 
 
+def test_what_a_run_with_privacy_has_spent_is_shown(federation: Federation, page: Page) -> None:
+    privacy = {"epsilon": 90, "delta": 0.1, "noise_multiplier": 1.0}
+    given = {"trusting": False, "cohort": 4, "population": 4, "clip_norm": 0.5, "quorum": 1, "privacy": privacy}
+    federation.fleet.start("private", 1, federation.bundle, **given)
+    federation.ended("private")
+    shown = page.get("/api/runs/private")["privacy"]
+    assert (shown["budget"], shown["releases"], shown["rounds"], shown["clip_norm"]) == (90, 1, 1, 0.5)
+    assert 0 < shown["epsilon"] < 90
+    assert page.get("/api/runs/pilot")["privacy"] is None
+
+
 def test_rounds_have_metrics_and_the_newest_can_be_read_alone(page: Page) -> None:
     rows = page.rows("/api/runs/pilot/rounds")
     assert [row["round"] for row in rows if row["status"] == "committed"] == [1, 2, 3]

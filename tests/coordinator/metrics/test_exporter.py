@@ -11,13 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from moonfed.blobs.schema import TensorSpec
 from moonfed.coordinator.rounds.phases import PHASES
 from moonfed.errors import AlreadyExists
 from moonfed.v1 import blob_pb2
 from tests.coordinator.conftest import Fleet, fleet_in
-from tests.faults.fleet import until
+from tests.faults.fleet import bundle_of, until
 from tests.support.coordinator import WAIT, coordinator_in_process, model_bytes
 from tests.support.prometheus import documented, exposed, scrape, value
+
+PRIVATE = {
+    "trusting": False,
+    "privacy": {"epsilon": 90, "delta": 0.1, "noise_multiplier": 1.0},
+    "cohort": 1,
+    "population": 1,
+    "quorum": 1,
+    "clip_norm": 0.5,
+}
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +72,17 @@ def test_a_late_update_is_refused(served: Fleet) -> None:
         reason: found(served, "updates_total", outcome="refused", reason=reason) for reason in ("late", "duplicate")
     }
     assert sum(reasons.values()) == 1, reasons
+
+
+def test_the_highest_epsilon_of_runs_with_privacy_is_exposed(tmp_path: Path) -> None:
+    with fleet_in(tmp_path, metrics_port=0) as fleet:
+        assert found(fleet, "run_privacy_epsilon") == 0
+        device = fleet.device("cam-1")
+        fleet.start("private", 2, bundle=bundle_of(8), **PRIVATE)
+        session = device.connect()
+        device.submit(session.assignment(), model_bytes(1.0, (TensorSpec("weight", (8,), "parameter"),)))
+        session.assignment()
+        assert found(fleet, "run_privacy_epsilon") == fleet.operator.run("private").privacy.epsilon > 0
 
 
 def test_the_table_in_the_documentation_is_what_is_exposed(served: Fleet) -> None:

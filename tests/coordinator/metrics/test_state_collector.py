@@ -10,7 +10,7 @@ from moonfed.errors import Unavailable
 
 FLEET = FleetState(online=7, eligible=5, attempt=3, runs={"driven": 2, "followed": 1})
 USAGE = Usage(blobs=4, blob_bytes=400, state_bytes=5000, free_bytes=60_000)
-STORAGE = StorageState(usage=USAGE, registered=9, revoked=1, replicas=2, leases=3)
+STORAGE = StorageState(usage=USAGE, registered=9, revoked=1, replicas=2, leases=3, epsilon=1.42)
 
 
 class States:
@@ -44,6 +44,7 @@ def test_the_state_is_read_at_each_scrape() -> None:
     assert values["moonfed_round_attempt"] == 3
     assert values["moonfed_replicas"] == 2
     assert values["moonfed_leases"] == 3
+    assert values["moonfed_run_privacy_epsilon"] == 1.42
     assert values["moonfed_blob_bytes"] == 400
     assert values["moonfed_state_bytes"] == 5000
     assert values["moonfed_disk_free_bytes"] == 60_000

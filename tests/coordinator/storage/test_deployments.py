@@ -201,6 +201,14 @@ def test_a_decline_is_recorded_once_and_not_retried(store: Store, open_store: Op
     assert targets(store, [device]) == {device: 2}
 
 
+def test_scores_of_a_version_whose_run_has_privacy_are_not_recorded(store: Store) -> None:
+    (device,) = add_releases(store, 1, devices=1, private=True)
+    deploy(store, 1)
+    store.deployments.report(report(device, 1, 1, "declined", 0, score=0.6, current_score=0.9, samples=50))
+    (found,) = store.deployments.devices(NAME)
+    assert (found.state, found.score, found.current_score, found.samples) == ("declined", None, None, 0)
+
+
 @pytest.mark.parametrize("field", ["score", "current_score"])
 def test_a_score_that_the_release_cannot_have_is_not_recorded(store: Store, field: str) -> None:
     (device,) = add_releases(store, 1, devices=1)

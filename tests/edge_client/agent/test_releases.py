@@ -110,6 +110,24 @@ def test_a_version_that_is_worse_on_the_holdout_is_declined(
     assert store(device).current("digits") == 3
 
 
+def test_scores_of_a_version_whose_run_has_privacy_stay_on_the_device(
+    coordinator: Coordinator, device: Device, samples: Path, deploy: Callable[..., SignedRelease]
+) -> None:
+    device.start(samples, "--holdout", "0.5")
+    deploy(1, 1)
+    coordinator.wait_for_outcome("installed")
+    deploy(2, 2, private=True)
+    installed = coordinator.wait_for_outcome("installed", 2)
+    deploy(3, 3, model=BAD, private=True)
+    declined = coordinator.wait_for_outcome("declined")
+    for report in (installed, declined):
+        assert not report.HasField("score")
+        assert not report.HasField("current_score")
+        assert report.samples == 0
+        assert not re.search("[0-9]", report.reason)
+    device.wait_for_log("not reported: accuracy")
+
+
 def test_without_a_holdout_nothing_is_compared(
     coordinator: Coordinator, device: Device, samples: Path, deploy: Callable[..., SignedRelease]
 ) -> None:

@@ -17,7 +17,9 @@ from moonfed.coordinator.metrics.fleet_state import FleetState, FleetStates
 from moonfed.coordinator.metrics.instruments import Instruments
 from moonfed.coordinator.metrics.recorder import MetricsRecorder
 from moonfed.coordinator.metrics.state_collector import StateCollector, StorageState
+from moonfed.coordinator.privacy.budget import spent
 from moonfed.coordinator.storage.opening import Storage
+from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.storage.usage import UsageMeter
 from moonfed.errors import Unavailable
 from moonfed.files import fsyncs_observed
@@ -58,6 +60,7 @@ class Exporter:
                 revoked=revoked,
                 replicas=replicas,
                 leases=len(store.leases.held()),
+                epsilon=highest_epsilon(store),
             )
 
         collector = StateCollector(
@@ -70,6 +73,13 @@ class Exporter:
         coordinator.runs.round_observers.append(self.recorder.round_ended)
         with fsyncs_observed(self.recorder.fsynced), serving(self.registry, host, port) as opened:
             yield opened
+
+
+def highest_epsilon(store: Store) -> float:
+    """Return the highest epsilon that a run which has not ended has spent; 0 if none has privacy. Blocking."""
+    private = [record for record in store.runs() if record.active and record.settings.private]
+    found = (spent(record.settings, store.privacy.of_run(record)) for record in private)
+    return max((one.epsilon for one in found if one), default=0.0)
 
 
 def expiries(authority: Path) -> dict[str, float]:

@@ -26,6 +26,7 @@ class StorageState:
     revoked: int  # devices
     replicas: int  # coordinators that share the database and are alive, this one included
     leases: int  # runs whose unexpired lease is this coordinator's
+    epsilon: float = 0.0  # the highest that a run with privacy, which has not ended, has spent
 
 
 class StateCollector(Collector):
@@ -92,6 +93,8 @@ def _usage_metrics(found: StorageState) -> Iterable[Metric]:
     yield _gauge("moonfed_devices_revoked", "Revoked devices in the registry", found.revoked)
     yield _gauge("moonfed_replicas", "Coordinators that share the database and are alive", found.replicas)
     yield _gauge("moonfed_leases", "Runs whose lease this coordinator holds in a shared database", found.leases)
+    text = "Highest epsilon that a run which has not ended has spent; 0: none has differential privacy"
+    yield _gauge("moonfed_run_privacy_epsilon", text, found.epsilon)
     yield _gauge("moonfed_blobs", "Blobs that runs and releases refer to", usage.blobs)
     yield _gauge("moonfed_blob_bytes", "Bytes of the blobs that runs and releases refer to", usage.blob_bytes)
     yield _gauge("moonfed_state_bytes", "Bytes of the files in the state directory", usage.state_bytes)

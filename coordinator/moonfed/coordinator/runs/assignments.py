@@ -15,6 +15,8 @@ from moonfed.coordinator.support.trace_contexts import assignment_traceparent
 from moonfed.encodings import ENCODED_MODEL
 from moonfed.fleet.assignment import Assignment
 
+ADAPTIVE_MARGIN = 2.0  # above what an encoding takes away from a norm: sign bits leave √(2/π) of it
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalState:
@@ -58,6 +60,14 @@ def assigned_blobs(manifest: Manifest, global_state: GlobalState) -> dict[str, B
     return blobs
 
 
+def device_clip(settings: RunSettings, clip_norm: float) -> float:
+    """Return the norm to which devices clip: the round's, or more if the clip adapts to how many changes exceed it.
+
+    A device that clipped to the round's own would always count as within it, and the clip would shrink forever.
+    """
+    return clip_norm * ADAPTIVE_MARGIN if "sigma_b" in settings.privacy else clip_norm
+
+
 def build_assignment(
     id_: AttemptId, device: str, record: RunRecord, manifest: Manifest, global_state: GlobalState
 ) -> Assignment:
@@ -72,6 +82,6 @@ def build_assignment(
         encodings=record.settings.encodings,
         counted=global_state.counted.get(device),
         required_plan=record.settings.required_plan,
-        clip_norm=global_state.clip_norm,
+        clip_norm=device_clip(record.settings, global_state.clip_norm),
         traceparent=assignment_traceparent(record, id_, device),
     )

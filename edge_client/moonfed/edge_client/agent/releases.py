@@ -206,7 +206,7 @@ class ReleaseInstaller:
             personal=manifest.personal,
             own=own,
         )
-        scores = self._compare(target, model, current, counts)
+        scores = self._reported(manifest, lambda: self._compare(target, model, current, counts))
         accepted = self._report(target.name, target.deployment, target.version, "accepted", scores=scores)
         self._send(accepted)
         self._store.install(
@@ -244,6 +244,19 @@ class ReleaseInstaller:
         if is_worse(found, target.max_drop):
             raise _Worse(target, found)
         return found
+
+    def _reported(self, manifest: ReleaseManifest, comparison: Callable[[], Comparison | None]) -> Comparison | None:
+        """Compare, and return what may be reported: nothing of a version whose run has differential privacy."""
+        if not manifest.private:
+            return comparison()
+        try:
+            found = comparison()
+        except _Worse as worse:
+            _log.warning("version %d of %s: not reported: %s", manifest.version, manifest.name, worse)
+            raise InvalidInput("the version is too much worse than the current one on the samples held out") from None
+        if found:
+            _log.info("version %d of %s: not reported: %s", manifest.version, manifest.name, found)
+        return None
 
     def _try(self, model: ModelFiles, counts: SampleCounts) -> array[float]:
         try:

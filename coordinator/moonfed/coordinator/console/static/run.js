@@ -5,7 +5,7 @@ import { chartGrid, lineChart, stackChart } from "./charts.js";
 import { confusion, classTable } from "./confusion.js";
 import { action, confirm, notice } from "./dialog.js";
 import { badge, card, facts, h, link, path, replace } from "./dom.js";
-import { ago, bytes, count, duration, fixed, measured, moment, titled, withUnit } from "./format.js";
+import { ago, bytes, count, duration, fixed, measured, moment, percent, titled, withUnit } from "./format.js";
 import { OpenRound } from "./open_round.js";
 import { status } from "./runs.js";
 import { OUTCOMES, PHASES, curves, newestScore, score, stacked } from "./series.js";
@@ -22,7 +22,7 @@ export async function show(root, name) {
   const title = h("div", { class: "title" });
   const why = h("div", {});
   const summary = h("div", {});
-  const absence = h("div", {}), eligibility = h("div", {}), clipped = h("div", {});
+  const absence = h("div", {}), privacy = h("div", {}), eligibility = h("div", {}), clipped = h("div", {});
   const evaluations = h("div", {});
   const open = new OpenRound();
   const { metric } = run;
@@ -36,7 +36,7 @@ export async function show(root, name) {
   const table = roundTable(name, metric);
   const settings = h("details", { class: "card" }, h("summary", {}, "Settings, times in seconds"), facts(settingFacts(run.settings)),
     facts([["manifest", run.manifest.sha256], ["newest model", `${run.model.sha256} (${bytes(run.model.size)})`]]));
-  replace(root, title, why, absence, summary, open.element, chartGrid(...charts), card("Rounds", table.element), eligibility, clipped, evaluations, settings);
+  replace(root, title, why, absence, summary, open.element, chartGrid(...charts), card("Rounds", table.element), privacy, eligibility, clipped, evaluations, settings);
 
   function drawRun() {
     const ended = ["finished", "stopped", "failed"].includes(run.status);
@@ -59,6 +59,7 @@ export async function show(root, name) {
     h("p", { class: "quiet" }, `${run.method}, started ${ago(run.created)} (${moment(run.created)})`));
     const absent = run.absent_classes.join(", ");
     replace(absence, absent && h("p", { class: "waiting" }, `No eligible device has samples of: ${absent}`));
+    replace(privacy, run.privacy && privacyCard(run.privacy));
     replace(eligibility, run.ineligible.length > 0 && card("Devices that are not eligible", h("ul", { class: "reasons" },
       run.ineligible.map(({ reason, devices }) => h("li", {}, badge("warn", count(devices.length)), " ", reason, ": ", names(devices))))));
     const worst = Object.entries(run.clipped).sort(([, one], [, other]) => other - one);
@@ -100,6 +101,7 @@ export async function show(root, name) {
     const fresh = new Set(found.map(key));
     if (found.length === NEWEST && !(rows.length && fresh.has(key(rows.at(-1))))) return readRounds();
     rows = [...rows.filter((row) => !fresh.has(key(row))), ...found];
+    if (run.privacy) run = await get(base); // what the new rounds have spent
     drawRun();
     drawRounds();
   }
@@ -226,6 +228,19 @@ function testSet({ round, score: found }) {
       facts([...scoreFacts(found), ["samples", count(found.samples)]]),
       found.classes.length > 0 && classTable(found.classes)),
     found.confusion.length > 0 && card("Confusion matrix", confusion(found.classes.map((one) => one.name), found.confusion)));
+}
+
+function privacyCard(spent) {
+  return card("Privacy", facts([
+    ["epsilon", `${fixed(spent.epsilon, 2)} of ${Number(spent.budget)}, at delta ${spent.delta}`],
+    ["unit", "a device"],
+    ["each round draws", `${percent(spent.sampling_rate, 2)} of the devices`],
+    ["noise multiplier", fixed(spent.noise_multiplier, 3)],
+    ["clip of the next round", fixed(spent.clip_norm, 4)],
+    ["rounds charged", `${count(spent.releases)} of ${count(spent.rounds)}`],
+    ["released without noise", spent.unprotected.join(", ") || "nothing"],
+    ["not hidden", "updates, from the operator of the coordinator"],
+  ]));
 }
 
 function onDevices(found) {
