@@ -34,18 +34,15 @@ def measure_privacy(values: int = VALUES, turns: int = TURNS) -> Tables:
         plain, private = _rounds(Path(directory), values)
         progress(f"reducing {DEVICES} updates of {4 * values / 1e6:.1f} MB with privacy and without")
         pairs = [(_seconds(plain, Path(directory)), _seconds(private, Path(directory))) for _ in range(turns)]
-    (wall, cpu), (private_wall, private_cpu) = (
-        (statistics.median(of_turn[0] for of_turn in side), statistics.median(of_turn[1] for of_turn in side))
-        for side in zip(*pairs, strict=True)
-    )
-    added = statistics.median(with_privacy[0] - without[0] for without, with_privacy in pairs)
-    yield [
-        Figure(name="reduction without privacy", value=wall, unit="s"),
-        Figure(name="reduction with privacy", value=private_wall, unit="s"),
-        Figure(name="added by privacy", value=added, unit="s", at_most=MOST_ADDED),
-        Figure(name="processor time without privacy", value=cpu, unit="s"),
-        Figure(name="processor time with privacy", value=private_cpu, unit="s"),
-    ]
+    for index, (clock, most) in enumerate((("wall time", MOST_ADDED), ("processor time", None))):
+        without = [turn[0][index] for turn in pairs]
+        with_privacy = [turn[1][index] for turn in pairs]
+        added = [one - other for one, other in zip(with_privacy, without, strict=True)]
+        yield [
+            Figure(name=f"{clock} without privacy", value=statistics.median(without), unit="s"),
+            Figure(name=f"{clock} with privacy", value=statistics.median(with_privacy), unit="s"),
+            Figure(name=f"{clock} added by privacy", value=statistics.median(added), unit="s", at_most=most),
+        ]
 
 
 def _seconds(closed: ClosedRound, directory: Path) -> tuple[float, float]:

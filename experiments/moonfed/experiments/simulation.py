@@ -198,7 +198,12 @@ class Simulation:
     def _run_defaults(self) -> RunSettings:
         """The settings of a run that names none."""
         return RunSettings.read(
-            run_defaults(bundle=bool(self.bundle), parties=self.trained_parties, defended=self.run.is_robust)
+            run_defaults(
+                bundle=bool(self.bundle),
+                parties=self.trained_parties,
+                defended=self.run.is_robust,
+                private=self.run.private,
+            )
         )
 
     def with_parties(self, parties: int) -> Simulation:
@@ -286,12 +291,15 @@ _KEYS = {key: kind for key, kind in _FIELDS.items() if key != "bundle"}
 _NUMBERS = {"bool": bool, "int": int, "float": float}
 
 
-def run_defaults(*, bundle: bool, parties: int, defended: bool) -> dict[str, Any]:
+def run_defaults(*, bundle: bool, parties: int, defended: bool, private: bool) -> dict[str, Any]:
     """Return the settings that a simulated run has unless its recipe names others, as far as they are its own.
 
     A round opens once all parties are online. Runs of bundles have the bounds of `run start`, others the papers': none.
+    With privacy, the number of parties that a round draws varies, and the quorum with it.
     """
     of_papers = {} if bundle else {**OF_PAPERS, "trusting": not defended}
+    if private:
+        of_papers.pop("quorum", None)
     return {"minimum_devices": parties, **of_papers}
 
 
@@ -323,7 +331,8 @@ def from_document(document: Mapping[str, Any], changes: Sequence[str] = (), bund
             values[key] = _typed(key, value, _KEYS[key])
     parties = 1 if values.get("method") == POOLED else max(1, values.get("parties", PARTIES))
     defended = any(chosen.get(key) for key in DEFENCE)
-    defaults = run_defaults(bundle=bool(bundle), parties=parties, defended=defended)
+    private = bool(chosen.get("privacy"))
+    defaults = run_defaults(bundle=bool(bundle), parties=parties, defended=defended, private=private)
     run = RunSettings.read({**defaults, **chosen})
     return Simulation(**values, bundle=bundle.ref.sha256 if bundle else "", run=run)
 

@@ -21,6 +21,7 @@ from moonfed.experiments.fleet import preparation
 from moonfed.experiments.fleet.plot import draw_result
 from moonfed.experiments.fleet.results import SimulatedRound
 from moonfed.experiments.fleet.run import SimulationProgress, SimulationReporter, party_model, run_simulation
+from moonfed.experiments.simulation import from_document
 from moonfed.export.binding import bind
 from moonfed.export.scoring import Predictor
 from tests.support.compiled import cached_bundle
@@ -160,3 +161,17 @@ def test_a_simulation_with_another_optimiser_stops_early_as_its_run_would(tmp_pa
     assert max(accuracies[:-2], default=0.0) < 0.5  # one round may be committed before the score of the last is known
     assert len(accuracies) < 30
     assert read_bundle(result.bundle).manifest.plan.optimiser == "adamw"
+
+
+def test_a_simulation_with_privacy_is_drawn_charged_and_repeated(tmp_path: Path) -> None:
+    keys = {"cohort": "3", "population": 4, "clip_norm": 1.0, "privacy": {"epsilon": 9, "delta": 0.1}, "quorum": "1"}
+    document = {"dataset": "digits", "method": "fedavg", "parties": 4, "rounds": 2, "train_samples": 200, **keys}
+    simulation = from_document({"name": "private", **document}, ["epochs=1", "seed=3"])
+    for name in ("a", "b"):
+        run_simulation(simulation, tmp_path / name, engine=TWO)
+        spent = json.loads((tmp_path / name / "summary.json").read_text())["privacy"]
+        assert (spent["releases"], spent["rounds"], spent["budget"], spent["sampling_rate"]) == (2, 2, 9, 0.75)
+        assert 8 < spent["epsilon"] <= 9
+        assert all(row["metrics"] == {} for row in rows(tmp_path / name)), "devices' losses stay with them"
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("a", "b")]
+    assert models[0] == models[1], "its secret follows from the seed"

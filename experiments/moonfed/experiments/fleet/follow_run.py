@@ -194,11 +194,13 @@ async def follow(coordinator: Coordinator, scorer: Scorer, clock: Clock, opened:
     `opened` is called with each round that opens or resumes and the number of parties in its cohort.
     """
     lacking = set[tuple[int, int]]()  # attempts in which parties dropped out
+    private = False  # a round with privacy that draws too few parties is drawn again
     async for event in _events(coordinator):
         scorer.raise_failure()
         match event:
             case Snapshot():
                 await scorer.catch_up()
+                private = event.run.settings.private
                 if current := event.run.open_round:
                     clock.start(current.round)
                     opened(current.round, len(current.cohort))
@@ -209,7 +211,7 @@ async def follow(coordinator: Coordinator, scorer: Scorer, clock: Clock, opened:
                 scorer.score(event.round, event.model, clock.times)
             case DeviceDeclined() if event.reason == DROPPED_OUT:
                 lacking.add((event.round, event.attempt))
-            case RoundAbandoned() if event.reason.startswith(EARLY):
+            case RoundAbandoned() if private or event.reason.startswith(EARLY):
                 pass
             case RoundAbandoned() if (event.round, event.attempt) not in lacking:  # else, the next attempt counts them
                 raise MoonfedError(f"round {event.round}: {event.reason}")

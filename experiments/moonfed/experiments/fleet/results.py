@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from moonfed.bundle.manifest import ACCURACY, Metric
+from moonfed.control.privacy import PrivacySpent
 from moonfed.errors import Corrupt
 from moonfed.experiments.fleet.data import Counts, read_counts, read_split
 from moonfed.experiments.fleet.layout import Layout
@@ -165,8 +166,8 @@ def _read(kind: type[Row], row: Mapping[str, Any]) -> Row:
     return kind(**values)
 
 
-def finish(result: SimulationResult) -> SimulationResult:
-    """Write the summary, which marks the simulation as finished."""
+def finish(result: SimulationResult, privacy: PrivacySpent | None = None) -> SimulationResult:
+    """Write the summary, which marks the simulation as finished. `privacy`: what the run has spent, if it has any."""
     simulation = result.simulation
     metric = result.metric
     summary = _description(simulation) | {metric.name: result.score, "seconds": round(result.seconds, 3)}
@@ -183,6 +184,8 @@ def finish(result: SimulationResult) -> SimulationResult:
     summary["metric"] = asdict(metric)
     summary["split"] = asdict(read_split(result.layout.split))
     summary["environments"] = _distinct([entry.environment for entry in result.rounds or result.parties])
+    if privacy:
+        summary["privacy"] = asdict(privacy)
     write_durably(result.layout.summary, json.dumps(summary, indent=1).encode() + b"\n")
     return result
 

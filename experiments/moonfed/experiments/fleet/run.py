@@ -18,6 +18,7 @@ from typing import Any
 
 from moonfed.blobs.store import BlobRef
 from moonfed.bundle.files import Bundle, read_bundle
+from moonfed.control.privacy import PrivacySpent
 from moonfed.control.recipe import to_toml
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.app import Coordinator
@@ -91,8 +92,8 @@ def run_simulation(
         return finish(SimulationResult(simulation=simulation, output=output, parties=parties))
     # Outside the event loop: its end waits for the threads that still use the database.
     with _restore_interrupt(), open_storage(layout.coordinator) as directory:
-        rounds = asyncio.run(_federated(simulation, layout, directory, settings, progress))
-    return finish(SimulationResult(simulation=simulation, output=output, rounds=rounds))
+        rounds, privacy = asyncio.run(_federated(simulation, layout, directory, settings, progress))
+    return finish(SimulationResult(simulation=simulation, output=output, rounds=rounds), privacy)
 
 
 def _read_trusted(layout: Layout, trust: Path | None, resumed: bool) -> Bundle:
@@ -183,7 +184,8 @@ async def _solo(
 
 async def _federated(
     simulation: Simulation, layout: Layout, directory: Storage, settings: EngineSettings, progress: ReportProgress
-) -> tuple[SimulatedRound, ...]:
+) -> tuple[tuple[SimulatedRound, ...], PrivacySpent | None]:
+    """Return the rounds, and what a run with privacy has spent."""
     coordinator, clock = Coordinator(directory), Clock(layout)
     reporter = SimulationReporter(progress, simulation.run.rounds)
 
@@ -220,7 +222,7 @@ async def _federated(
             coordinator.dismiss()
             await scorer.close()
             await coordinator.close()
-    return scorer.results
+    return scorer.results, ended.privacy
 
 
 async def _start_once(

@@ -210,7 +210,9 @@ def _print_outcome(result: SimulationResult, as_json: bool) -> None:
             f"{result.score:.4f} ± {result.spread:.4f}, trained for {result.seconds:.0f} s; see {result.output}"
         )
     else:
+        spent = summary.get("privacy")
+        privacy = f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g}, " if spent else ""
         typer.echo(
             f"{result.simulation.name}: {count(len(result.rounds), 'round')}, {result.metric.name} {result.score:.4f}, "
-            f"trained for {result.seconds:.0f} s; see {result.output}"
+            f"{privacy}trained for {result.seconds:.0f} s; see {result.output}"
         )
