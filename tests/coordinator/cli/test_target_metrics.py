@@ -29,3 +29,11 @@ def test_a_name_that_is_almost_one_of_the_runs_metrics_is_refused(manifest: Mani
 
 def test_what_a_program_may_record_is_told(manifest: Manifest) -> None:
     assert unknown_metrics(["rmse", "r2@night", "loss", "holdout_rmse", "cost"], manifest) == ["cost"]
+
+
+@pytest.mark.parametrize("name", ["holdout_rmse", "train_loss"])
+def test_a_metric_that_devices_do_not_send_is_no_target_of_a_run_with_privacy(manifest: Manifest, name: str) -> None:
+    assert unknown_metrics(["rmse", name], manifest) == []
+    assert unknown_metrics(["rmse", "cost"], manifest, private=True) == ["cost"]
+    with refused(InvalidInput, "target", name):
+        unknown_metrics(["rmse", name], manifest, private=True)

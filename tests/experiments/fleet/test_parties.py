@@ -1,4 +1,4 @@
-"""Stragglers do part of their work, drawn uniformly."""
+"""What parties send, and stragglers, which do part of their work, drawn uniformly."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
+from moonfed.blobs.tensors import open_model
+from moonfed.bundle.manifest import Manifest
 from moonfed.coordinator.storage.opening import open_storage
 from moonfed.experiments.attendance import draw_stragglers, partial_steps
 from moonfed.experiments.fleet.engine import EngineSettings
@@ -37,6 +40,27 @@ def test_stragglers_do_only_a_part_of_their_work_and_still_count(tmp_path: Path)
             assert all(1 <= report.steps <= whole[report.device] for report in reports)
             partial += fewer
     assert len(partial) >= 3  # of the six who might also have drawn all of their steps
+
+
+def test_parties_clip_their_change_and_send_no_metrics_in_a_run_with_privacy(tmp_path: Path) -> None:
+    privacy = {"epsilon": 90, "delta": 0.1, "noise_multiplier": 1.0}
+    private = {"cohort": "3", "population": 3, "clip_norm": 0.002, "privacy": privacy, "quorum": "1"}
+    simulation = make_simulation(dataset="wine", model="mlp", **QUICK | {"rounds": 1} | private)
+    run_simulation(simulation, tmp_path / "a", engine=TWO)
+    manifest = Manifest.from_bytes((tmp_path / "a" / "bundle" / "manifest.json").read_bytes())
+
+    def values(path: Path) -> npt.NDArray[np.float64]:
+        return open_model(path, manifest.tensors).astype(np.float64)
+
+    start = values(tmp_path / "a" / "bundle" / "initial.safetensors")
+    rounds = sorted((tmp_path / "a" / "parties").glob("*/runs/*/1-1"))
+    assert len(rounds) == 3
+    for found in rounds:
+        assert np.linalg.norm(values(found / "encoded_model.safetensors") - start) == pytest.approx(0.002, rel=1e-3)
+        assert np.linalg.norm(values(found / "model.safetensors") - start) > 0.004
+    with open_storage(tmp_path / "a" / "coordinator") as directory:
+        (record,) = directory.store.past_rounds("simulation", None, 10)
+        assert [dict(report.metrics) for report in directory.store.reports.of_attempt(record.id)] == [{}] * 3
 
 
 def test_stragglers_are_drawn_evenly_in_every_round() -> None:

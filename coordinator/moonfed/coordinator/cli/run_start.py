@@ -77,7 +77,7 @@ def start(
     given = override(chosen, given_settings(context, settings))
     wanted = RunSettings.read(given)
     opened = read_bundle(bundle, signed_by(None))
-    for name_ in unknown_metrics(wanted.target_metrics, opened.manifest):
+    for name_ in unknown_metrics(wanted.target_metrics, opened.manifest, private=wanted.private):
         typer.echo(f"moonfed-coordinator: only a program of your own can record {name_!r}, a --target", err=True)
     require_safe_plan(opened.plans)
     with (

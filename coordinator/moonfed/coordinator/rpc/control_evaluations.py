@@ -42,13 +42,8 @@ class EvaluationCalls(ControlCalls):
         details = f"evaluate {model} of run {request.run!r} on devices, for up to {request.deadline_seconds:g} s"
         details += ", without privacy" if request.without_privacy else ""
         async with self._change(context, "EvaluateRun", details) as change:
-            found = await self._evaluations.evaluate_run(
-                request.run,
-                round_,
-                request.deadline_seconds,
-                again=request.again,
-                without_privacy=request.without_privacy,
-            )
+            options = {"again": request.again, "without_privacy": request.without_privacy}
+            found = await self._evaluations.evaluate_run(request.run, round_, request.deadline_seconds, **options)
             number = found.on_devices.number if found.on_devices else 0
             change.details += f": evaluation {number} of model {found.round}"
         return to_message(control_pb2.Evaluation, found)
