@@ -30,7 +30,7 @@ def main() -> None:
         data = Samples(inputs=torch.from_numpy(arrays["inputs"]), targets=torch.from_numpy(arrays["labels"]).long())
     plan = load_plan(Path(bundle) / plan_file, "cpu")
     model: Sequence[torch.Tensor] = read_tensors(Path(bundle) / WEIGHTS_FILE, manifest.tensors)
-    previous = list[Sequence[torch.Tensor]]()
+    previous: Sequence[Sequence[torch.Tensor]] = ()
     for number in (1, 2):
         settings = RoundSettings(training=manifest.training_at(number), seed=7, round=number, device="cam-1")
         trained = train_round(plan, data, model=model, previous_models=previous, received={}, settings=settings)
