@@ -13,7 +13,8 @@ def promise(spent: PrivacySpent, wanted: int) -> str:
     """Describe what a run that starts will spend; `wanted`: the rounds that were asked for."""
     cut = f" of {wanted:,}, which the budget permits" if spent.rounds < wanted else ""
     return (
-        f"noise multiplier {spent.noise_multiplier:.4g}; each round draws each device with {_share(spent.sampling_rate)}; the run "
+        f"noise multiplier {spent.noise_multiplier:.4g}; each round draws each device with "
+        f"{_share(spent.sampling_rate)}; the run "
         f"ends after {count(spent.rounds, 'round')}{cut}, within epsilon {spent.budget:g} at delta {spent.delta:g}"
     )
 
