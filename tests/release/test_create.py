@@ -40,6 +40,13 @@ from tests.support.signatures import CHAIN, TRUST, issued, key, signed, trust
 from tests.support.trained_model import CLASSES, Trained
 
 SIGNER = Signer((key(1),), CHAIN)
+PRIVATE: dict[str, Any] = {
+    "trusting": False,
+    "privacy": {"epsilon": 2, "delta": 1e-3},
+    "cohort": 9,
+    "population": 90,
+    "clip_norm": 0.5,
+}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +61,9 @@ def address(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Itera
         write_model(weights, trained.bundle.manifest.tensors, [trained.model])
         for run in ("r", "active"):
             start_run(control, run, signed(trained.bundle), settings(minimum_devices=9), weights)
-        ask(control.StopRun, control_pb2.StopRunRequest(run="r"))
+        start_run(control, "private", signed(trained.bundle), settings(minimum_devices=9, **PRIVATE), weights)
+        for run in ("r", "private"):
+            ask(control.StopRun, control_pb2.StopRunRequest(run=run))
         yield found
 
 
@@ -132,6 +141,16 @@ def test_a_release_has_the_plan_and_weights_that_were_checked(
     plan = ReleaseManifest.from_bytes(client.fetch(release.manifest).read_bytes()).plan
     assert plan["manifest.json"] == get("r").manifest
     assert plan["weights.safetensors"] == get("r").initial_model
+
+
+def test_a_release_of_a_private_run_tells_devices_to_report_no_scores_and_has_a_section(
+    client: CoordinatorClient, trained: Trained, tmp_path: Path
+) -> None:
+    release = made(client, options(trained, "hidden"), run="private").release
+    assert downloaded(client, release, tmp_path / "private").private
+    card = (tmp_path / "private" / "hidden" / "1" / "MODEL_CARD.md").read_text()
+    assert "| epsilon | 0, of a budget of 2 |" in card
+    assert not downloaded(client, made(client, options(trained, "shown")).release, tmp_path / "r").private
 
 
 def test_versions_are_numbered_and_a_taken_number_is_tried_again(
