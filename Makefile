@@ -13,7 +13,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 CPU_TORCH := { $(INSTALL) uv && UV_HTTP_RETRIES=0 $(BIN)/uv pip install --quiet --python $(BIN)/python \
 	--constraint constraints.txt --torch-backend=cpu torch 2> /dev/null; } # gigabytes of CUDA less
 
-.PHONY: setup demo test quick processors soak images lower-bounds old-torch search fuzz audit requirements results screenshots wheel lint bench proto operators layers docs reference
+.PHONY: setup demo test quick processors soak images lower-bounds old-torch python314 search fuzz audit requirements results screenshots wheel lint bench proto operators layers docs reference
 
 setup: $(INSTALLED) ## makes .venv with everything, and build/ with the servers that tests compare ours with
 
@@ -57,6 +57,9 @@ lower-bounds: setup ## runs tutorials with the lowest versions that pyproject.to
 old-torch: setup ## trains every method in older releases of torch, in build/old-torch, 6 GB each, and lists their operators: over half an hour
 	MOONFED_OLD_TORCH=1 $(BIN)/python -m pytest tests/deploy/test_old_torch.py
 	$(BIN)/python -m tools.older_operators build/old-torch/*
+
+python314: setup ## runs a coordinator, and devices that train graphs, on Debian's Python 3.14, as root, in build/python314, 6 GB: ten minutes
+	MOONFED_PYTHON314=1 $(BIN)/python -m pytest tests/deploy/test_python314.py
 
 search: setup ## runs 2,000 random sequences of events against a coordinator, new ones each time: about 20 minutes
 	MOONFED_LIVES=2000 $(BIN)/python -m pytest tests/faults/test_state_machine.py

@@ -6,10 +6,13 @@ import re
 from collections import defaultdict
 
 import pytest
+import tomllib
 from packaging.markers import Marker
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
-from tools.lock_requirements import CONSTRAINTS, DIRECTORY, Pinned, name_of, normalised, read_pinned, roots
+from moonfed.plan.selection import PYTHON_WITHOUT
+from tools.lock_requirements import CONSTRAINTS, DIRECTORY, ROOT, Pinned, name_of, normalised, read_pinned, roots
 
 FILES = sorted(path.stem for path in DIRECTORY.glob("*.txt"))
 # Chosen by torch itself, which constraints.txt pins; CPU builds have none of them. pip's own build tool.
@@ -22,7 +25,7 @@ ENVIRONMENTS = [
         "sys_platform": "linux",
         "platform_machine": machine,
     }
-    for python in ("3.11", "3.12", "3.13")
+    for python in ("3.11", "3.12", "3.13", "3.14")
     for machine in ("x86_64", "aarch64")
 ]
 
@@ -39,6 +42,12 @@ def versions(found: list[Pinned], environment: dict[str, str]) -> dict[str, str]
             chosen[each.name].append(each.version)
     assert all(len(several) == 1 for several in chosen.values()), chosen
     return {name: several[0] for name, several in chosen.items()}
+
+
+def test_the_newest_python_is_the_first_without_torchscript() -> None:
+    permitted = SpecifierSet(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"])
+    major, minor = PYTHON_WITHOUT
+    assert [permitted.contains(f"{major}.{each}.0") for each in (minor, minor + 1)] == [True, False]
 
 
 def test_each_root_has_its_file() -> None:

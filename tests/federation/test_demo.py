@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import onnxruntime
@@ -16,8 +17,10 @@ import psutil
 import pytest
 
 from moonfed.errors import InvalidInput, MoonfedError
-from moonfed.experiments.child_processes import ChildProcesses, our_program
-from moonfed.experiments.demo import DemoSettings, empty_directory, run_demo, start_devices
+from moonfed.experiments.child_processes import ChildProcesses, our_program, run
+from moonfed.experiments.demo import DemoSettings, empty_directory, export_onnx, run_demo, start_devices
+from moonfed.version import GRAPH_PLAN_INTERFACE
+from tests.support.forked_process import PATCHES
 
 pytestmark = pytest.mark.slow
 
@@ -102,6 +105,27 @@ def test_a_demo_reports_the_death_of_a_device(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(MoonfedError, match="device-1 ended"):
         run_demo(DemoSettings(output=tmp_path / "demo", devices=2, rounds=3, epochs=8))
     assert ours(tmp_path / "demo") == []
+
+
+@pytest.mark.usefixtures("forked_programs")
+def test_devices_without_torchscript_complete_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start_without(fleet: ChildProcesses, settings: DemoSettings) -> None:
+        with mock.patch.dict(os.environ, {PATCHES: "tests.support.without_torchscript"}):
+            start_devices(fleet, settings)
+
+    def export_and_ask(settings: DemoSettings) -> float:
+        listed = run("moonfed-coordinator", "device", "list", "--identity", str(settings.operator), "--json")
+        reported.extend(device["platform"]["plans"] for device in json.loads(listed))
+        return export_onnx(settings)
+
+    reported: list[str] = []
+    monkeypatch.setenv(PATCHES, "tests.support.with_graph_plans")
+    monkeypatch.setattr("moonfed.experiments.demo.start_devices", start_without)
+    monkeypatch.setattr("moonfed.experiments.demo.export_onnx", export_and_ask)
+    output = tmp_path / "demo"
+    run_demo(DemoSettings(output=output, devices=2, rounds=2, epochs=1))
+    assert reported == [GRAPH_PLAN_INTERFACE, GRAPH_PLAN_INTERFACE]
+    assert len(json.loads((output / "summary.json").read_text())["accuracy"]) == 2
 
 
 def test_the_demo_empties_no_directory_but_its_own(tmp_path: Path) -> None:

@@ -53,9 +53,9 @@ def test_a_report_lists_releases_their_composition_and_what_it_does_not_cover() 
     unprotected = replace(CHARGE, mechanism="none", releases=1, what="evaluation of round 3")
     report = PrivacyReport(epsilon=1.4213, delta=1e-5, charges=(CHARGE, unprotected), runs_without=("other",))
     assert report_lines(report, None) == [
-        "run     started           rounds  epsilon  delta  q      z      released",
-        "digits  1970-01-01 00:00  61      1.42     1e-05  3.55%  1.196  models",
-        "digits  1970-01-01 00:00                                        without noise: evaluation of round 3",
+        "run     started           rounds  epsilon  delta  q       z      released",
+        "digits  1970-01-01 00:00  61      1.42     1e-05  3.55 %  1.196  models",
+        "digits  1970-01-01 00:00                                         without noise: evaluation of round 3",
         "together: epsilon 1.42 at delta 1e-05",
         "not covered: 1 release without noise; runs without privacy: other",
     ]

@@ -103,6 +103,17 @@ def test_nothing_deletes_the_rows_and_a_later_run_of_the_name_has_its_own(store:
     assert store.privacy.releases("other") == []
 
 
+def test_a_model_that_is_rolled_back_stays_charged(store: Store) -> None:
+    store.add_run(PRIVATE)
+    made = commit(store, 1)
+    committed = AttemptId(run="digits", round=1, attempt=1)
+    store.replace_global_state(committed, {"model"}, {"model": RUN.initial}, None, "its file is damaged")
+    assert store.privacy.of_run(PRIVATE) == [made]
+    commit(store, 2)
+    with pytest.raises(WrongState):
+        commit(store, 3)
+
+
 def test_what_is_released_without_noise_is_recorded_once_for_runs_with_privacy(store: Store) -> None:
     store.add_run(PRIVATE)
     store.add_run(replace(RUN, run="other"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moonfed.control.privacy import PrivacyCharge, PrivacyReport, PrivacySpent
 from moonfed.coordinator.cli.layout import table, wrap
-from moonfed.formatting import count, percent_text
+from moonfed.formatting import count
 
 NO_NOISE = "without noise"
 
@@ -13,14 +13,15 @@ def promise(spent: PrivacySpent, wanted: int) -> str:
     """Describe what a run that starts will spend; `wanted`: the rounds that were asked for."""
     cut = f" of {wanted:,}, which the budget permits" if spent.rounds < wanted else ""
     return (
-        f"noise multiplier {spent.noise_multiplier:.4g}; each round draws each device with {_share(spent)}; the run "
+        f"noise multiplier {spent.noise_multiplier:.4g}; each round draws each device with "
+        f"{_share(spent.sampling_rate)}; the run "
         f"ends after {count(spent.rounds, 'round')}{cut}, within epsilon {spent.budget:g} at delta {spent.delta:g}"
     )
 
 
 def privacy_lines(spent: PrivacySpent) -> list[str]:
     """Describe what a run has spent, and what it released without noise."""
-    mechanism = f"Poisson {_share(spent)}, z {spent.noise_multiplier:.4g}, clip {spent.clip_norm:.4g}"
+    mechanism = f"Poisson {_share(spent.sampling_rate)}, z {spent.noise_multiplier:.4g}, clip {spent.clip_norm:.4g}"
     lines = [
         f"privacy: epsilon {spent.epsilon:.3g} of {spent.budget:g} (delta {spent.delta:g}, device level, {mechanism}), "
         f"{spent.releases:,} of {count(spent.rounds, 'round')}; the operator of the coordinator sees every update"
@@ -45,9 +46,9 @@ def _row(charge: PrivacyCharge) -> list[str]:
     started = charge.created.strftime("%Y-%m-%d %H:%M")
     if charge.mechanism == "none":
         return [charge.run, started, "", "", "", "", "", f"{NO_NOISE}: {charge.what}"]
-    figures = [f"{charge.epsilon:.3g}", f"{charge.delta:g}", percent_text(charge.sampling_rate)]
+    figures = [f"{charge.epsilon:.3g}", f"{charge.delta:g}", _share(charge.sampling_rate)]
     return [charge.run, started, f"{charge.releases:,}", *figures, f"{charge.noise_multiplier:.4g}", "models"]
 
 
-def _share(spent: PrivacySpent) -> str:
-    return f"{spent.sampling_rate * 100:.3g} %"
+def _share(rate: float) -> str:
+    return f"{rate * 100:.3g} %"

@@ -97,7 +97,7 @@ def require_runnable(manifest: Manifest, runnable: Sequence[str], required: str 
     minimum = plan.graph_minimum_torch if chosen == GRAPH_PLAN_INTERFACE else plan.minimum_torch
     if _numbers(installed) < _numbers(minimum):
         raise VersionMismatch(
-            f"the plan needs torch {minimum}; this device has {installed}",
+            f"the plan needs torch {minimum}; this device has {installed or 'none'}",
             field="torch",
             value=installed,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,13 @@ from tests.support.graph_containers import (
     LATER_BEGIN,
     METRIC,
     PREDICT,
+    PREDICTION,
     STEP,
     SURVEY,
     Change,
     Recorder,
     graph,
+    linear,
     node,
     predicting,
     relu,
@@ -243,6 +245,30 @@ def test_chains_of_kept_values_are_short(tmp_path: Path) -> None:
     plan["graphs"][BEGIN]["kept"]["0"] = 0
     with refused(UnsafePlan, "kept value"):
         load_plan(written(tmp_path, plan), "cpu")
+
+
+def test_the_kept_value_that_nothing_keeps_is_named(tmp_path: Path) -> None:
+    plan = linear()
+    plan["graphs"].append(graph(["tensor:0", "kept:seen", "kept:other"]))
+    with refused(UnsafePlan, "kept value", "other"):
+        load_plan(written(tmp_path, plan), "cpu")
+
+
+@pytest.mark.parametrize("number", [True, False])
+def test_a_kept_value_has_the_kind_that_was_kept(tmp_path: Path, number: bool) -> None:
+    """A tensor is no index, and an integer is no tensor."""
+    plan = linear()
+    begin = plan["graphs"][BEGIN]
+    begin["inputs"].append("steps")
+    begin["nodes"] = []
+    begin["kept"] = {"momenta.0": 0, "momenta.1": 1, "seen": 0, "count": begin["inputs"].index("steps")}
+    del plan["graphs"][LATER_BEGIN:], plan["rounds"][1:]
+    name = "kept:count" if number else "kept:seen"
+    for used, fits in ((node("aten::relu_", v(4)), not number), (node("aten::select.int", X, 0, v(4)), number)):
+        predicting(used, inputs=[*PREDICTION, name])(plan)
+        file = written(tmp_path, plan)
+        with nullcontext() if fits else refused(UnsafePlan, f"{N}.args[{2 if 'select' in used['op'] else 0}]"):
+            load_plan(file, "cpu")
 
 
 def test_every_error_is_ours_for_any_json_in_any_place(tmp_path: Path) -> None:

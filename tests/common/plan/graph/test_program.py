@@ -43,6 +43,12 @@ def test_values_in_place_are_those_of_eager_code() -> None:
     assert float(result) == 44.0  # type: ignore[arg-type]
 
 
+def test_an_operator_may_have_several_results() -> None:
+    nodes = (node("aten::max.dim", v(0), 1, results=2), node("aten::add.Tensor", v(1), v(2)))
+    (result,) = run(graph(["inputs"], *nodes, outputs={"outputs": [3]}), torch.tensor([[1.0, 5.0, 3.0]]))
+    assert result.tolist() == [6.0]  # type: ignore[attr-defined]
+
+
 def test_a_value_is_freed_after_its_last_use() -> None:
     """A chain of a hundred tensors takes the memory of two."""
     alive: list[weakref.ref[torch.Tensor]] = []

@@ -56,6 +56,7 @@ def test_only_numbers_that_are_certainly_integers_are_inferred_as_such() -> None
         ("pow", (7, 64), OverflowError),
         ("pow", (7, 1 << 62), OverflowError),
         ("pow", (-1.5, 0.5), ValueError),
+        ("pow", (-8, 0.5), ValueError),
         ("int", (float("inf"),), OverflowError),
         ("int", (1e300,), OverflowError),
         ("floordiv", (1 << 62, 0), ZeroDivisionError),
