@@ -98,6 +98,8 @@ HOSTILE: dict[str, tuple[Change, str]] = {
         f"{P}.nodes[1].args[1][0]",
     ),
     "the gradients of a value": (predicting(node("grad", X, v(0))), f"{N}.args"),
+    "gradients of nothing": (predicting(node("grad", X), result=3), f"{N}.args"),
+    "gradients with a third argument": (predicting(node("grad", X, [v(0)], True)), f"{N}.args"),
     "no gradients": (predicting(node("grad", X, [], results=0), result=3), f"{N}.args"),
     "the gradient of a number": (predicting(node("grad", 1.0, [v(0)])), f"{N}.args[0]"),
     "too few gradients": (predicting(node("grad", X, [v(0), v(1)])), f"{N}.results"),
