@@ -21,7 +21,7 @@ privacy_app = new_group(HELP)
 @operator_options
 def show(
     endpoint: FindEndpoint,
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="All runs that have, or had, this name.")] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="All runs that have, or had, this name.")] = "",
     everything: Annotated[bool, typer.Option("--all", help="Compose all runs, deleted ones included.")] = False,
     delta: Annotated[
         float,
