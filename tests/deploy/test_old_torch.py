@@ -47,7 +47,7 @@ pytestmark = [
 def environment(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """An environment with moonfed and another torch."""
     newer = request.param in NEWER
-    path = ROOT / "build" / ("newer-torch" if newer else "old-torch") / request.param
+    path: Path = ROOT / "build" / ("newer-torch" if newer else "old-torch") / request.param
     (tmp_path / "constraints.txt").write_text("\n".join(pinned_except("torch", "torchvision")))
     constraints = ("--constraint", tmp_path / "constraints.txt")
     asked = [text for text in requirements_of("images", "tables") if name_of(text) != "torch"]
