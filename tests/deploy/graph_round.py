@@ -35,7 +35,7 @@ def main() -> None:
         settings = RoundSettings(training=manifest.training_at(number), seed=7, round=number, device="cam-1")
         trained = train_round(plan, data, model=model, previous_models=previous, received={}, settings=settings)
         model = trained.results[MODEL]
-        previous = [model][: manifest.previous_models]
+        previous = [model, *previous][: manifest.previous_models]
     write_model(Path(output), manifest.tensors, (tensor.numpy().reshape(-1) for tensor in model))
 
 

@@ -71,6 +71,10 @@ def test_what_the_bundle_lacks_is_refused_with_its_own_reason() -> None:
         assert untraceable.plan.untraceable in str(caught.value)
     with refused(VersionMismatch, "interface", GRAPH_PLAN_INTERFACE):
         choose_plan(BOTH, FORMATS["torchscript"], GRAPH_PLAN_INTERFACE)
+    later = replace(PLAIN, plan=replace(PLAIN.plan, interface="torchscript/9"))
+    for manifest, required in ((PLAIN, "torchscript/9"), (later, "")):
+        with refused(VersionMismatch, "interface", "torchscript/9"):
+            choose_plan(manifest, FORMATS["auto"], required)
 
 
 def test_known_torchs_are_not_tried_and_neither_is_a_python_without_torchscript(

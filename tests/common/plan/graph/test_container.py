@@ -30,6 +30,7 @@ BYTES: dict[str, tuple[bytes, str]] = {
     "an integer of a million digits": (b'{"draws": %s}' % (b"9" * 1_000_000), "number"),
     "deep nesting": (b"[" * 10_000, "nesting"),
     "deep nesting that closes": (b'{"a":' * 100 + b"1" + b"}" * 100, "nesting"),
+    "nesting as deep as allowed": (b"[" * container.MAXIMUM_DEPTH + b"]" * container.MAXIMUM_DEPTH, "container"),
     "many values": (b"[" + b"0," * (container.MAXIMUM_COMMAS + 1) + b"0]", "number of values"),
     "many lists": (b"[" + b"[]" * (container.MAXIMUM_OPENED + 1), "number of values"),
     "a byte too many": (bytes(container.MAXIMUM_BYTES + 1), "bytes"),
@@ -130,6 +131,21 @@ def test_a_field_of_another_type_or_range_is_refused(name: str) -> None:
     change(plan)
     with refused(UnsafePlan, field):
         read_container(json.dumps(plan).encode())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        setting("graphs", 1, "nodes", 0, "args", 1, to=-(1 << 63)),
+        setting("graphs", 0, "kept", to={str(at): 0 for at in range(container.MAXIMUM_TENSORS)}),
+        setting("rounds", 0, "where", to=[["mu", ">", 0.0]] * container.MAXIMUM_CONDITIONS),
+    ],
+    ids=["integer", "names", "conditions"],
+)
+def test_the_most_that_is_allowed_is_read(change: Change) -> None:
+    plan = graph_containers.linear()
+    change(plan)
+    read_container(json.dumps(plan).encode())
 
 
 def test_a_number_beyond_the_largest_is_refused() -> None:
