@@ -120,6 +120,10 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "a role twice": (setting("rounds", 1, "roles", to=["variate", "variate"]), "rounds[1].roles"),
     "a negative number of references": (setting("rounds", 0, "reference_count", to=-1), "rounds[0].reference_count"),
     "a graph that is no position": (setting("rounds", 0, "graphs", "end", to="3"), "rounds[0].graphs.end"),
+    "a condition that is an object of three": (
+        setting("rounds", 1, "where", to=[{"mu": 0, ">": 0, "0.0": 0}]),
+        "rounds[1].where[0]",
+    ),
     "many conditions": (setting("rounds", 0, "where", to=[["mu", ">", 0.0]] * 9), "number of rounds[0].where"),
 }
 
