@@ -64,7 +64,7 @@ def reduced(closed: ClosedRound) -> Float64Array:
 
 
 def noise_of(closed: ClosedRound, start: Floats) -> Float64Array:
-    """What a round of updates equal to `start` adds, in units of its standard deviation."""
+    """Return what a round of updates equal to `start` adds, in units of its standard deviation."""
     private = closed.privacy
     assert private
     scale = private.clip * private.update_noise_multiplier / private.expected

@@ -1,4 +1,4 @@
-"""What runs have spent of differential privacy: a device's, towards whoever sees all global models."""
+"""Differential privacy that runs have spent: a device's, towards whoever sees all global models."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Literal
 
 Mechanism = Literal["gaussian", "none"]
+GAUSSIAN: Mechanism = "gaussian"
+NO_NOISE: Mechanism = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

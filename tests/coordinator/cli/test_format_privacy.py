@@ -1,4 +1,4 @@
-"""What runs spend of privacy, as operators read it."""
+"""Privacy that runs spend, as operators read it."""
 
 from __future__ import annotations
 

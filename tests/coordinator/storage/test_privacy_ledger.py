@@ -40,7 +40,7 @@ def release(round_: int, record: RunRecord = PRIVATE, attempt: int = 1) -> Ledge
         noise_multiplier=1.5,
         clip_norm=0.5,
         next_clip_norm=0.5 + round_ / 8,
-        updates_sha256="a" * 64,
+        updates_digest="a" * 64,
         committed=9.0,
     )
 

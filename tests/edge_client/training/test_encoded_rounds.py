@@ -118,7 +118,7 @@ def test_the_error_of_a_coarse_encoding_is_sent_in_later_rounds(name: str, train
 
 
 def test_the_encoding_error_of_an_uncounted_update_is_discarded(train: Train) -> None:
-    """In an abandoned round, for example, the change has not arrived, so neither has its error."""
+    """Count no error of a change that has not arrived, for example in an abandoned round."""
     first = train(after(1), encodings=parse_encodings("", "int8"))
     train(after(2), encodings=parse_encodings("", "int8"), round=2, counted_round=1)
     again = train(after(2), encodings=parse_encodings("", "int8"), round=2, attempt=2, counted_round=1)

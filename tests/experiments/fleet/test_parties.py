@@ -1,4 +1,4 @@
-"""What parties send, and stragglers, which do part of their work, drawn uniformly."""
+"""Updates of parties, and stragglers, which do part of their work, drawn uniformly."""
 
 from __future__ import annotations
 

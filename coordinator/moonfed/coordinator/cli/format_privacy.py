@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from moonfed.control.privacy import PrivacyCharge, PrivacyReport, PrivacySpent
+from moonfed.control.privacy import NO_NOISE, PrivacyCharge, PrivacyReport, PrivacySpent
 from moonfed.coordinator.cli.layout import table, wrap
 from moonfed.formatting import count
 
-NO_NOISE = "without noise"
+WITHOUT = "without noise"
 
 
 def promise(spent: PrivacySpent, wanted: int) -> str:
@@ -34,8 +34,8 @@ def report_lines(report: PrivacyReport, width: int | None) -> list[str]:
     heads = ["run", "started", "rounds", "epsilon", "delta", "q", "z", "released"]
     lines = table(heads, [_row(charge) for charge in report.charges], width) if report.charges else []
     lines += [f"together: epsilon {report.epsilon:.3g} at delta {report.delta:g}"] if report.delta else []
-    unprotected = sum(charge.mechanism == "none" for charge in report.charges)
-    gaps = [f"{count(unprotected, 'release')} {NO_NOISE}"] if unprotected else []
+    unprotected = sum(charge.mechanism == NO_NOISE for charge in report.charges)
+    gaps = [f"{count(unprotected, 'release')} {WITHOUT}"] if unprotected else []
     gaps += [f"runs without privacy: {', '.join(report.runs_without)}"] if report.runs_without else []
     lines += [f"not covered: {'; '.join(gaps)}"] if gaps else []
     lines = lines or ["no run has, or had, differential privacy"]
@@ -44,8 +44,8 @@ def report_lines(report: PrivacyReport, width: int | None) -> list[str]:
 
 def _row(charge: PrivacyCharge) -> list[str]:
     started = charge.created.strftime("%Y-%m-%d %H:%M")
-    if charge.mechanism == "none":
-        return [charge.run, started, "", "", "", "", "", f"{NO_NOISE}: {charge.what}"]
+    if charge.mechanism == NO_NOISE:
+        return [charge.run, started, "", "", "", "", "", f"{WITHOUT}: {charge.what}"]
     figures = [f"{charge.epsilon:.3g}", f"{charge.delta:g}", _share(charge.sampling_rate)]
     return [charge.run, started, f"{charge.releases:,}", *figures, f"{charge.noise_multiplier:.4g}", "models"]
 

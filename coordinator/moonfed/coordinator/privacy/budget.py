@@ -7,15 +7,13 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 
-from moonfed.control.privacy import PrivacyCharge, PrivacyReport, PrivacySpent
+from moonfed.control.privacy import GAUSSIAN, NO_NOISE, PrivacyCharge, PrivacyReport, PrivacySpent
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.privacy.accountant import Releases, epsilon, noise_multiplier, rounds_within
 from moonfed.coordinator.privacy.ledger_entry import LedgerEntry
 from moonfed.coordinator.privacy.mechanism import PrivateRound, require_sigma_b
 from moonfed.errors import InvalidInput
 from moonfed.formatting import moment
-
-GAUSSIAN, NONE = "gaussian", "none"
 
 
 def with_noise(settings: RunSettings) -> RunSettings:
@@ -69,7 +67,7 @@ def spent(settings: RunSettings, releases: Sequence[LedgerEntry]) -> PrivacySpen
         clip_norm=charged[-1].next_clip_norm if charged else settings.clip_norm,
         releases=len(charged),
         rounds=settings.rounds,
-        unprotected=tuple(release.what for release in releases if release.mechanism == NONE),
+        unprotected=tuple(release.what for release in releases if release.mechanism == NO_NOISE),
     )
 
 

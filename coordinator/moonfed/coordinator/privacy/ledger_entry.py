@@ -22,5 +22,5 @@ class LedgerEntry:
     noise_multiplier: float = 0.0
     clip_norm: float = 0.0
     next_clip_norm: float = 0.0
-    updates_sha256: str = ""  # of all that the release is a function of
+    updates_digest: str = ""  # of all that the release is a function of
     committed: float = 0.0  # seconds since the epoch

@@ -71,7 +71,7 @@ class PrivateRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateRelease:
-    """What is recorded of a private round's release besides its model."""
+    """The record of a private round's release besides its model."""
 
     updates_digest: str  # tells different sums apart; derived with the run's secret, so that it reveals no update
     next_clip: float

@@ -14,6 +14,7 @@ import sqlalchemy as sql
 
 from moonfed.blobs.store import BlobRef, ref_of_file
 from moonfed.bundle.manifest import MODEL, Manifest
+from moonfed.control.privacy import GAUSSIAN
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.aggregation.aggregate import Aggregated, aggregate
 from moonfed.coordinator.aggregation.closed_round import ClosedRound, Contribution
@@ -227,13 +228,13 @@ def _release(storage: Storage, attempt: AttemptId, closed: ClosedRound, aggregat
         created=storage.store.run(attempt.run).created,
         round=attempt.round,
         attempt=attempt.attempt,
-        mechanism="gaussian",
+        mechanism=GAUSSIAN,
         delta=float(closed.settings.privacy["delta"]),
         sampling_rate=privacy.sampling_rate,
         noise_multiplier=privacy.noise_multiplier,
         clip_norm=privacy.clip,
         next_clip_norm=release.next_clip,
-        updates_sha256=release.updates_digest,
+        updates_digest=release.updates_digest,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, fields, replace
 
 import sqlalchemy as sql
 
+from moonfed.control.privacy import GAUSSIAN, NO_NOISE
 from moonfed.coordinator.privacy.ledger_entry import LedgerEntry
 from moonfed.coordinator.records import AttemptId, RunRecord
 from moonfed.coordinator.storage import runs
@@ -15,13 +16,12 @@ from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.db.upsert import insert_or_ignore
 from moonfed.errors import WrongState
 
-PROTECTED = "gaussian"  # the mechanism of a committed round
 _columns = tables.privacy_releases.c
 _OF_RUN = sql.and_(_columns.run == sql.bindparam("run"), _columns.created == sql.bindparam("created"))
-_CHARGED = sql.select(sql.func.count()).where(_OF_RUN, _columns.mechanism == PROTECTED)
+_CHARGED = sql.select(sql.func.count()).where(_OF_RUN, _columns.mechanism == GAUSSIAN)
 _LAST = (
     sql.select(_columns.next_clip_norm)
-    .where(_OF_RUN, _columns.mechanism == PROTECTED)
+    .where(_OF_RUN, _columns.mechanism == GAUSSIAN)
     .order_by(_columns.number.desc())
     .limit(1)
 )
@@ -57,7 +57,9 @@ class PrivacyLedger:
         with self._transactions.write() as connection:
             record = runs.one(connection, run)
             if record.settings.private:
-                release = LedgerEntry(run=run, created=record.created, round=0, attempt=0, mechanism="none", what=what)
+                release = LedgerEntry(
+                    run=run, created=record.created, round=0, attempt=0, mechanism=NO_NOISE, what=what
+                )
                 insert_or_ignore(connection, tables.privacy_releases, [_row(release)])
 
 

@@ -239,7 +239,7 @@ privacy_releases = Table(
     Column("noise_multiplier", Double, nullable=False),
     Column("clip_norm", Double, nullable=False),
     Column("next_clip_norm", Double, nullable=False),
-    Column("updates_sha256", String(DIGEST), nullable=False),  # of all that the release is a function of
+    Column("updates_digest", String(DIGEST), nullable=False),  # of all that the release is a function of
     Column("committed", Double, nullable=False),
     UniqueConstraint("run", "created", "round", "mechanism", "what"),
     sqlite_autoincrement=True,
