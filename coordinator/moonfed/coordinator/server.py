@@ -66,6 +66,7 @@ class ServeSettings:
     database: str = ""  # PostgreSQL URL; empty: an SQLite file in the state directory
     blobs: str = ""  # object store URL; empty: files in the state directory
     disk_budget: int | None = None  # bytes that the state directory may hold
+    backed_up: bool = False  # so that a PostgreSQL database may be migrated
     host: str = "127.0.0.1"
     fleet_port: int = 7443
     enrolment_port: int = 7444
@@ -138,7 +139,9 @@ def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
     # Opened outside the event loop, whose end waits for the threads that still use the database.
     with (
         exporting(settings.otlp_endpoint, SERVICE),
-        open_storage(settings.state, settings.database, settings.blobs, settings.disk_budget) as storage,
+        open_storage(
+            settings.state, settings.database, settings.blobs, settings.disk_budget, backed_up=settings.backed_up
+        ) as storage,
     ):
         asyncio.run(_serve(settings, storage, ready))
 

@@ -67,6 +67,9 @@ def serve(
         str,
         typer.Option(help="Object store: s3://BUCKET/PREFIX. Default: files in --state.", envvar="MOONFED_BLOBS"),
     ] = "",
+    i_have_a_backup: Annotated[
+        bool, typer.Option("--i-have-a-backup", help="Permit this release to migrate the PostgreSQL database.")
+    ] = False,
     disk_budget: Annotated[
         str,
         typer.Option(
@@ -123,12 +126,13 @@ def serve(
     from moonfed.sizes import parse_size
 
     configure_logs(log_format, log_level)
-    for library in ("aiobotocore", "botocore"):  # they would log where they found credentials
+    for library in ("alembic", "aiobotocore", "botocore"):  # the latter would log where they found credentials
         logging.getLogger(library).setLevel(logging.WARNING)
     settings = ServeSettings(
         state=state,
         database=database,
         blobs=blobs,
+        backed_up=i_have_a_backup,
         disk_budget=parse_size("disk-budget", disk_budget, "100GB") if disk_budget else None,
         host=host,
         fleet_port=fleet_port,

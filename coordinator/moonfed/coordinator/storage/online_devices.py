@@ -13,6 +13,7 @@ import sqlalchemy as sql
 
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.clock import NOW
+from moonfed.coordinator.storage.db.schema import read_version, require_readable
 from moonfed.coordinator.storage.db.transactions import Transactions
 from moonfed.coordinator.storage.db.upsert import insert_or_replace
 
@@ -35,17 +36,22 @@ class OnlineDevice:
 class OnlineDevices:
     """Heartbeats and online devices of one replica. Every method is one transaction. Blocking."""
 
-    def __init__(self, transactions: Transactions, replica: str | None) -> None:
-        self._transactions, self._replica = transactions, replica
+    def __init__(self, transactions: Transactions, replica: str | None, schema: int) -> None:
+        self._transactions, self._replica, self._schema = transactions, replica, schema
 
     def heartbeat(self, seconds: float) -> bool:
-        """Record a heartbeat and delete expired replicas; return True if this replica's own entries had not expired."""
+        """Record a heartbeat and delete expired replicas; return True if this replica's own entries had not expired.
+
+        Raises VersionMismatch if a newer release has contracted the schema meanwhile.
+        """
         with self._transactions.write() as connection:
+            require_readable(read_version(connection), "the database", self._schema)
             dead = sql.select(_replicas.replica).where(_replicas.expires <= NOW, _replicas.replica != self._replica)
             connection.execute(sql.delete(tables.replicas).where(_replicas.replica.in_(dead)))
             alive = sql.select(_replicas.replica)
             had_not_expired = connection.execute(alive.where(_replicas.replica == self._replica)).first() is not None
-            row = {"replica": self._replica, "expires": connection.execute(sql.select(NOW + seconds)).scalar_one()}
+            expires = connection.execute(sql.select(NOW + seconds)).scalar_one()
+            row = {"replica": self._replica, "expires": expires, "schema": self._schema}
             insert_or_replace(connection, tables.replicas, [row])
             past = sql.and_(_columns.left, _columns.since < _MICROSECONDS - int(LEFT_SECONDS * 1e6))
             connection.execute(sql.delete(tables.online_devices).where(_columns.replica.not_in(alive) | past))

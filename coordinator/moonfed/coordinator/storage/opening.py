@@ -38,18 +38,21 @@ class Storage:
 
 
 @contextmanager
-def open_storage(root: Path, database: str = "", blobs: str = "", disk_budget: int | None = None) -> Iterator[Storage]:
+def open_storage(
+    root: Path, database: str = "", blobs: str = "", disk_budget: int | None = None, *, backed_up: bool = False
+) -> Iterator[Storage]:
     """Lock a state directory, new or old, and open its storage for this process alone.
 
     `database`: a PostgreSQL server's URL, else SQLite's file in the directory. `blobs`: an object store's URL, else
-    files in the directory. `disk_budget`: bytes that the directory may hold. Raises WrongState if another coordinator
-    holds the directory or the blobs belong to another database, Corrupt if the database is damaged or gone,
-    Unavailable if a server cannot be reached.
+    files in the directory. `disk_budget`: bytes that the directory may hold. `backed_up`: True if a server's database
+    may be migrated. Raises WrongState if another coordinator holds the directory, the blobs belong to another database,
+    or the database may not be migrated, Corrupt if it is damaged or gone, VersionMismatch if this release cannot use
+    it, Unavailable if a server cannot be reached.
     """
     directory = StateDirectory(root)
     with directory.locked():
         # Nothing else is created before the database is complete, so a killed first start can be repeated.
-        store = _open_store(directory, database)
+        store = _open_store(directory, database, backed_up=backed_up)
         try:
             storage = _open_blobs(directory, store, blobs, DiskBudget(directory.root, disk_budget))
             _inherit_leases(directory.holder, store)
@@ -58,9 +61,9 @@ def open_storage(root: Path, database: str = "", blobs: str = "", disk_budget: i
             store.close()
 
 
-def _open_store(directory: StateDirectory, database: str) -> Store:
+def _open_store(directory: StateDirectory, database: str, *, backed_up: bool) -> Store:
     if database:
-        return postgres.open_store(database, used_before=directory.used_before)
+        return postgres.open_store(database, used_before=directory.used_before, backed_up=backed_up)
     if _is_empty(directory.database) and directory.used_before:
         raise Corrupt(
             f"{directory.database} is gone or empty, though {directory.root} was in use: restore the database from a "

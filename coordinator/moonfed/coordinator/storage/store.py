@@ -70,10 +70,11 @@ RECEIPT_ROUNDS = 20  # newest rounds whose reports are kept, so that a device ca
 class Store:
     """A database that has its schema; `db.sqlite` and `db.postgres` open one.
 
-    `holder`: this coordinator's name if others share the database; it then changes only the runs that it holds.
+    `schema`: the newest revision that this release knows. `holder`: this coordinator's name if others share the
+    database; it then changes only the runs that it holds.
     """
 
-    def __init__(self, engine: sql.Engine, holder: str | None = None) -> None:
+    def __init__(self, engine: sql.Engine, *, schema: int, holder: str | None = None) -> None:
         self._transactions = Transactions(engine)
         self.outbox = Outbox(self._transactions)
         self.leases: Leases = SharedLeases(self._transactions, holder) if holder else ExclusiveLeases()
@@ -86,7 +87,7 @@ class Store:
         self.outcomes = DeviceOutcomes(self._transactions)
         self.eligibility = EligibilityReports(self._transactions)
         self.evaluations = EvaluationRecords(self._transactions)
-        self.online_devices = OnlineDevices(self._transactions, holder)
+        self.online_devices = OnlineDevices(self._transactions, holder, schema)
         self.run_summaries = RunSummaries(self._transactions)
         self.releases = Releases(self._transactions)
         self.deployments = Deployments(self._transactions, self.outbox)

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
+from moonfed.coordinator.storage.db import postgres, tables
 from moonfed.coordinator.storage.db.postgres import open_store
-from moonfed.coordinator.storage.db.tables import SCHEMA_VERSION
-from moonfed.errors import Corrupt, InvalidInput, Unavailable, VersionMismatch
+from moonfed.errors import Corrupt, InvalidInput, Unavailable
+from tests.support.later_migrations import later_migrations
 from tests.support.postgresql import Server
 from tests.support.refusals import refused
 
@@ -52,14 +53,18 @@ def test_missing_tables_are_not_recreated(url: str) -> None:
     open_store(url, used_before=True).close()
 
 
-def test_another_schema_is_rejected_with_both_versions(url: str) -> None:
+def test_a_migration_does_not_wait_long_for_other_transactions(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_LOCK_SECONDS", 1)
     store = open_store(url, used_before=False)
-    with store._transactions.write() as connection:
-        connection.exec_driver_sql("UPDATE schema SET version = 99")
+    later = later_migrations(tmp_path)
+    with store._transactions.read() as reading:
+        reading.execute(sql.select(tables.runs)).all()
+        with pytest.raises(Unavailable, match="lock timeout"):
+            open_store(url, used_before=True, backed_up=True, migrations=later)
+    open_store(url, used_before=True, backed_up=True, migrations=later).close()
     store.close()
-    expected = f"moonfed reads version {SCHEMA_VERSION}"
-    with pytest.raises(VersionMismatch, match=expected):
-        open_store(url, used_before=True)
 
 
 def test_tables_that_cannot_be_created_are_an_error_in_one_sentence(url: str) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
+from moonfed.coordinator.storage.db.migration import RELEASED, Migrations
 from moonfed.coordinator.storage.db.sqlite import open_store
-from moonfed.coordinator.storage.db.tables import SCHEMA_VERSION
 from moonfed.errors import Corrupt, Unavailable, VersionMismatch
+from tests.support.later_migrations import CONTRACTED, EXPANDED, later_migrations
 from tests.support.refusals import refused
 from tests.support.store_records import RUN
 
@@ -26,18 +27,48 @@ def test_sqlite_is_durable_against_power_loss(tmp_path: Path) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, 99])
-def test_any_other_schema_is_rejected_with_both_versions(tmp_path: Path, version: int) -> None:
+def test_a_database_from_before_the_first_release_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "coordinator.db"
     open_store(path).close()
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE schema SET version = ?", (version,))
-        connection.commit()
+        connection.execute("DROP TABLE alembic_version")
         before = list(connection.iterdump())
-    with refused(VersionMismatch, "schema version", version):
+    with refused(VersionMismatch, "schema", 0):
         open_store(path)
     with closing(sqlite3.connect(path)) as connection:
         assert list(connection.iterdump()) == before
+
+
+def test_a_migration_that_leaves_rows_without_what_they_refer_to_is_undone(tmp_path: Path) -> None:
+    path = tmp_path / "coordinator.db"
+    store = open_store(path)
+    store.add_run(RUN)
+    store.close()
+    (tmp_path / f"v{EXPANDED:04}_careless.py").write_text(
+        f'''"""Lose the runs."""
+from alembic import op
+
+revision, down_revision = "{EXPANDED:04}", "{RELEASED.newest:04}"
+
+
+def upgrade() -> None:
+    op.execute("DELETE FROM runs")
+'''
+    )
+    with pytest.raises(Corrupt, match="which was undone"):
+        open_store(path, Migrations(*RELEASED.directories, tmp_path))
+    store = open_store(path)
+    assert store.runs() == [RUN]
+    store.close()
+
+
+def test_a_database_that_cannot_be_backed_up_is_not_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "coordinator.db"
+    open_store(path).close()
+    (tmp_path / f"coordinator.db.before-schema-{CONTRACTED}.tmp").mkdir()
+    with refused(Unavailable, "database", path):
+        open_store(path, later_migrations(tmp_path / "migrations"))
+    open_store(path).close()
 
 
 def test_a_damaged_database_is_rejected_at_start(tmp_path: Path) -> None:

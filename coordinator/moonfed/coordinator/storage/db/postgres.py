@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sql
 
-from moonfed.coordinator.storage.db.schema import is_new, prepare
+from moonfed.coordinator.storage.db.migration import RELEASED, Migration, Migrations
+from moonfed.coordinator.storage.db.schema import announcement, is_new, migrate, prepare
 from moonfed.coordinator.storage.db.tables import NAME
 from moonfed.coordinator.storage.store import Store
-from moonfed.errors import Corrupt, InvalidInput, MoonfedError, Unavailable
+from moonfed.errors import Corrupt, InvalidInput, MoonfedError, Unavailable, WrongState
 from moonfed.files import read_regular
 from moonfed.validate import require
 
+_log = logging.getLogger(__name__)
 CONNECT_SECONDS = 10
+_LOCK_SECONDS = 10  # for which a migration waits for other replicas' transactions, while theirs wait for it
 PASSWORD_FILE = "PGPASSWORD_FILE"  # noqa: S105 - the variable that names a file with it, such as a container's secret
 _MAX_PASSWORD = 4096  # bytes
 _PREPARING = 0x6D6F6F6E  # an advisory lock, because two coordinators may start at the same time
@@ -28,12 +33,13 @@ _DURABLE = (  # an acknowledged update survives a power loss, whatever the serve
 )
 
 
-def open_store(url: str, *, used_before: bool) -> Store:
-    """Open the store in a PostgreSQL database, creating the tables in an empty one.
+def open_store(url: str, *, used_before: bool, backed_up: bool = False, migrations: Migrations = RELEASED) -> Store:
+    """Open the store in a PostgreSQL database, creating the tables in an empty one, or migrating them.
 
-    `used_before`: True if the tables must exist. Raises InvalidInput for a URL of something else, Unavailable if the
-    server cannot be reached or the tables cannot be created, Corrupt if the tables are missing, and VersionMismatch for
-    another release's schema. No error reveals a password.
+    `used_before`: True if the tables must exist. `backed_up`: True if they may be migrated. Raises InvalidInput for a
+    URL of something else, Unavailable if the server cannot be reached or the tables cannot be created or migrated,
+    Corrupt if the tables are missing, VersionMismatch for a schema that this release cannot use, and WrongState for one
+    that it may not migrate, or not yet. No error reveals a password.
     """
     address = parse_url(url)
     shown = address.render_as_string(hide_password=True).replace("+psycopg", "")
@@ -49,14 +55,28 @@ def open_store(url: str, *, used_before: bool) -> Store:
                     "database from a backup, or start afresh with another --state",
                     field="tables",
                 )
-            prepare(connection, shown)
+            if pending := prepare(connection, shown, migrations):
+                _migrate(connection, shown, pending, backed_up=backed_up)
     except (sql.exc.OperationalError, sql.exc.ProgrammingError) as error:  # the latter: a missing right, a name in use
         engine.dispose()
         raise Unavailable(f"the database {shown} cannot be used: {_reason(error.orig)}") from None
     except BaseException:
         engine.dispose()
         raise
-    return Store(engine, holder=_holder())
+    return Store(engine, schema=migrations.newest, holder=_holder())
+
+
+def _migrate(connection: sql.Connection, shown: str, pending: Sequence[Migration], *, backed_up: bool) -> None:
+    """Migrate within the connection's transaction."""
+    if not backed_up:
+        raise WrongState(
+            f"{announcement(shown, pending)}; back it up, with pg_dump, then start with --i-have-a-backup",
+            field="schema",
+            value=pending[-1].number,
+        )
+    _log.info("%s", announcement(shown, pending))
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
+    migrate(connection, shown, pending)
 
 
 def parse_url(url: str) -> sql.URL:

@@ -21,7 +21,6 @@ from sqlalchemy import (
 
 from moonfed.coordinator.draw import SECRET_BYTES
 
-SCHEMA_VERSION = 18
 NAME, DIGEST, SERIAL = 63, 64, 64  # characters
 ROLE = 255
 BUNDLE, INITIAL = -1, 0  # in place of a round: the owner of a run's first blobs
@@ -35,7 +34,16 @@ def name() -> String:
     return String(NAME).with_variant(String(NAME, collation="C"), "postgresql")
 
 
-schema = Table("schema", metadata, Column("version", Integer, primary_key=True))
+# The revision of this schema: the number of the last migration. Alembic's own table; one row.
+alembic_version = Table("alembic_version", metadata, Column("version_num", String(32), primary_key=True))
+
+# Which releases can use the database; one row.
+schema = Table(
+    "schema",
+    metadata,
+    Column("readable_from", Integer, nullable=False),  # the oldest revision whose release can
+    Column("release", Text, nullable=False),  # of moonfed, which made this revision
+)
 
 runs = Table(
     "runs",
@@ -144,6 +152,7 @@ replicas = Table(
     metadata,
     Column("replica", String(NAME), primary_key=True),
     Column("expires", Double, nullable=False),
+    Column("schema", Integer, nullable=False),  # the newest revision that its release knows
 )
 
 # The replica at which each device is online; void once the replica's entry has expired.

@@ -1,0 +1,3 @@
+from tests.coordinator.conftest import postgresql_server
+
+__all__ = ["postgresql_server"]
