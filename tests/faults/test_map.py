@@ -200,7 +200,8 @@ TESTS: dict[int, list[str]] = {
         "edge_client.agent.test_compatibility::test_a_plan_that_needs_newer_things_is_not_run",
     ],
     36: [
-        "coordinator.storage.db.test_sqlite::test_any_other_schema_is_rejected_with_both_versions",
+        "compatibility.test_migrations::test_a_downgrade_is_refused_and_changes_nothing",
+        "compatibility.test_migrations::test_a_kill_at_any_statement_loses_nothing",
         "coordinator.runs.test_suspended::test_a_run_with_a_damaged_file_is_suspended_and_the_others_continue",
     ],
     37: [

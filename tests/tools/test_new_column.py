@@ -1,4 +1,4 @@
-"""A column of a round is added in four files, and is seen from the database to the browser."""
+"""A column of a round is added in five files, and is seen from the database to the browser."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from moonfed.coordinator.storage.db.migration import RELEASED
 
 ROOT = Path(__file__).parents[2]
 PARTS = ("proto", "client", "export", "serving", "release", "edge_client", "coordinator", "experiments", "tools")
@@ -25,6 +27,18 @@ CHANGES = {  # a line to find, and one to add after it
         '        "drawn": len(found.cohort),\n',
     ),
 }
+MIGRATION = "coordinator/moonfed/coordinator/storage/db/migrations/v{number:04}_drawn.py"
+MIGRATE = '''"""Add the number of devices drawn to rounds."""
+
+import sqlalchemy as sql
+from alembic import op
+
+revision, down_revision = "{number:04}", "{previous:04}"
+
+
+def upgrade() -> None:
+    op.add_column("rounds", sql.Column("drawn", sql.Integer, nullable=False, server_default="0"))
+'''
 OBSERVE = """
 import json, os, sqlite3, sys
 from contextlib import closing
@@ -32,6 +46,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 from moonfed.client import Coordinator
 from moonfed.coordinator.cli.program import app
+from moonfed.coordinator.storage.db.sqlite import open_store
 from tests.coordinator.conftest import fleet_in
 from tests.support import console_process as consoles
 from tests.support.coordinator import model_bytes
@@ -51,13 +66,16 @@ with fleet_in(Path(sys.argv[1])) as fleet:
     consoles._environment = lambda: dict(os.environ)  # with the copy's modules
     with consoles.console_process("--identity", str(identity)) as console:
         row = consoles.log_in(console, console.token).get("/api/runs/run/rounds")["rows"][0]
+    open_store(Path(sys.argv[2])).close()
+    with closing(sqlite3.connect(sys.argv[2])) as database:
+        assert {drawn for drawn, in database.execute("SELECT drawn FROM rounds")} == {0}
     seen = [stored, fleet.operator.rounds("run")[0].drawn, shown["rounds"][0]["drawn"], row["drawn"], client]
     print(json.dumps(seen))
 """
 
 
 @pytest.mark.timeout(200)
-def test_a_column_of_a_round_takes_four_files(tmp_path: Path) -> None:
+def test_a_column_of_a_round_takes_five_files(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     for part in PARTS:
         shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__", "node_modules"))
@@ -66,11 +84,14 @@ def test_a_column_of_a_round_takes_four_files(tmp_path: Path) -> None:
         assert text.count(line) == 1, name
         place = text.index("\n", text.index(line.rstrip("\n"))) + 1
         (copy / name).write_text(text[:place] + added + text[place:])
+    number = RELEASED.newest + 1
+    (copy / MIGRATION.format(number=number)).write_text(MIGRATE.format(number=number, previous=number - 1))
+    old = shutil.copy(ROOT / "tests/compatibility/first_release/coordinator/coordinator.db", tmp_path)
     path = os.pathsep.join([*(str(copy / part) for part in PARTS), str(ROOT)])
     environment = os.environ | {"PYTHONPATH": path}
     subprocess.run([sys.executable, str(copy / "tools/generate_stubs.py")], check=True, capture_output=True)
-    command = [sys.executable, "-c", OBSERVE, str(tmp_path)]
+    command = [sys.executable, "-c", OBSERVE, str(tmp_path), str(old)]
     done = subprocess.run(command, env=environment, cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == [1] * 5, "database, wire, --json, console and Python client"
-    assert len(CHANGES) <= 4
+    assert len([*CHANGES, MIGRATION]) <= 5

@@ -1,1 +1,1 @@
-"""The database: engines for SQLite and PostgreSQL, tables, schema version, transactions and row mapping."""
+"""The database: engines for SQLite and PostgreSQL, tables, schema and its migrations, transactions and row mapping."""
