@@ -1,9 +1,13 @@
 """Join tokens survive line breaks; damage is reported."""
 
+import base64
+import json
+
 import pytest
 
 from moonfed import errors
 from moonfed.transport.join_token import JoinToken, parse_token
+from tests.support.refusals import refused
 from tests.support.tls_fleet import Authority
 
 
@@ -18,3 +22,17 @@ def test_a_join_token_survives_line_breaks_and_damage_is_reported() -> None:
         parse_token(str(damaged))
     with pytest.raises(errors.InvalidInput, match="must start with"):
         parse_token("hello")
+
+
+def test_a_token_of_another_version_is_not_taken_for_a_damaged_one() -> None:
+    token = str(JoinToken(address="hub.example:7444", ca=Authority.make().pem, secret="s3cret"))
+    with refused(errors.VersionMismatch, "format", "moonfed-join-2"):
+        parse_token(token.replace("moonfed-join-1", "moonfed-join-2"))
+
+
+def test_fields_of_a_later_coordinator_are_ignored() -> None:
+    token = JoinToken(address="hub.example:7444", ca=Authority.make().pem, secret="s3cret")
+    body = str(token).removeprefix("moonfed-join-1.")
+    fields = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    later = base64.urlsafe_b64encode(json.dumps(fields | {"later": 1}).encode()).decode()
+    assert parse_token(f"moonfed-join-1.{later}") == token
