@@ -101,9 +101,8 @@ def restore_checkpoint(file: Path, simulation: Simulation, output: Path) -> None
     with new_directory(output.absolute()) as temporary:
         _unpack(file, temporary)
         layout = Layout(temporary)
-        facts, recipe = _read_json(file, layout.checkpoint), _read_json(file, layout.recipe)
-        require_readable(f"checkpoint {file}", facts.get("format"), (FORMAT,))
-        require_same(recipe, simulation, f"checkpoint is {str(file)!r}", "checkpoint")
+        require_readable(f"checkpoint {file}", _read_json(file, layout.checkpoint).get("format"), (FORMAT,))
+        require_same(_read_json(file, layout.recipe), simulation, f"checkpoint is {str(file)!r}", "checkpoint")
         if layout.coordinator.is_dir():  # SOLO has none
             layout.coordinator.chmod(0o700)
 
