@@ -110,15 +110,14 @@ def test_without_its_own_tensors_it_would_predict_otherwise(state: Path) -> None
 
 def test_it_starts_and_neither_repairs_nor_deletes_anything(state: Path, tmp_path: Path) -> None:
     before = contents(state)
-    log = tmp_path / "log"
-    with _started(state, log) as device:
-        deadline = time.monotonic() + PATIENCE
-        while NOWHERE not in log.read_text():
-            assert device.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
-        device.send_signal(signal.SIGTERM)
-        assert device.wait(PATIENCE) == 0
+    _run_once(state, tmp_path / "log")
+    assert contents(state) == before
+
+
+def test_it_notes_the_version_if_the_note_was_lost(state: Path, tmp_path: Path) -> None:
+    before = contents(state)
+    (state / "format").unlink()
+    _run_once(state, tmp_path / "log")
     assert contents(state) == before
 
 
@@ -134,6 +133,18 @@ def test_a_release_of_a_later_format_stops_an_older_device_and_stays(state: Path
     with _started(state, tmp_path / "log") as device:
         assert device.wait(PATIENCE) == 6, (tmp_path / "log").read_text()
     assert contents(state) == before
+
+
+def _run_once(state: Path, log: Path) -> None:
+    """Run the device until it has looked for its coordinator."""
+    with _started(state, log) as device:
+        deadline = time.monotonic() + PATIENCE
+        while NOWHERE not in log.read_text():
+            assert device.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        device.send_signal(signal.SIGTERM)
+        assert device.wait(PATIENCE) == 0
 
 
 @contextmanager

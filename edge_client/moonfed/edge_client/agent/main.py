@@ -23,7 +23,7 @@ from moonfed.edge_client.agent.grpc_import import import_grpc
 from moonfed.edge_client.agent.process_title import set_process_title
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.edge_client.state.round_store import writing
-from moonfed.edge_client.state.state_version import note_version, require_readable_state
+from moonfed.edge_client.state.state_version import note_version
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import NotFound, WrongState
@@ -52,7 +52,6 @@ def main() -> None:
         for handler in logging.getLogger().handlers:
             handler.addFilter(FloodFilter())
         import_grpc()
-        require_readable_state(Path(settings.state))
         if settings.sandbox == "strict":
             require_unreadable(Path(settings.state))
         with _sole_user(Path(settings.state)), exporting(settings.otlp_endpoint, NAME):
