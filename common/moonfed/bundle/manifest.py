@@ -190,7 +190,7 @@ class PlanSpec:
     frozen_width: int = 0  # values of a sample after the frozen first layers, kept for a round; 0: none are first
     optimiser: str = SGD  # its settings are hyperparameters
     step_schedule: str = CONSTANT  # of the learning rate over a round's steps; the plan implements it
-    operators: tuple[str, ...] = ()  # torch's that it calls, without overloads: `aten::add`; empty: an older bundle
+    operators: tuple[str, ...] = ()  # torch's that it calls, without overloads: `aten::add`; empty: not known
     graph_minimum_torch: str = ""  # of the graph plan; empty: there is none
     untraceable: str = ""  # why there is no graph plan, as a clause; empty: there is one
 

@@ -131,8 +131,8 @@ def _row(result: SimulatedRound | PartyResult) -> dict[str, Any]:
 
 
 def read_metric(document: Mapping[str, Any]) -> Metric:
-    """Return the metric of a line or a summary; those before there were others have accuracy."""
-    return Metric(**known_fields(Metric, document["metric"])) if "metric" in document else ACCURACY
+    """Return the metric of a line or a summary; raise KeyError or TypeError."""
+    return Metric(**known_fields(Metric, document["metric"]))
 
 
 def _description(simulation: Simulation) -> dict[str, Any]:
