@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from moonfed.bundle.target import class_target
-from moonfed.errors import InvalidInput, NotFound
+from moonfed.errors import InvalidInput, NotFound, VersionMismatch
 from moonfed.export.bundle_recipe import read_samples
 from moonfed.export.table_description import Scale, TableDescription, read_description, write_description
 from tests.support.refusals import refused
@@ -39,7 +39,7 @@ def test_a_bundle_takes_everything_from_the_description(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "moonfed-columns/9"}, "format is 'moonfed-columns/9'"),
+        ({"format": "csv"}, "has format 'csv'"),
         ({"kind": "table"}, "field is 'kind'"),
         ({"target": TARGET | {"names": ["no"]}}, "classes is .*"),
         ({"target": TARGET | {"names": ["no", "no"]}}, "it must be names that all differ"),
@@ -69,6 +69,14 @@ def test_a_description_that_is_wrong_is_named_with_its_field(
     with pytest.raises(InvalidInput, match=message) as error:
         read_description(path)
     assert str(error.value).startswith(str(path))
+
+
+def test_a_description_of_another_version_is_named_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "columns.json"
+    path.write_text(json.dumps(json.loads(DESCRIPTION.to_text()) | {"format": "moonfed-columns/9", "later": 1}))
+    with pytest.raises(VersionMismatch) as error:
+        read_description(path)
+    assert str(path) in str(error.value)
 
 
 def test_other_files_are_rejected(tmp_path: Path) -> None:

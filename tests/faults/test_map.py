@@ -653,6 +653,11 @@ TESTS: dict[int, list[str]] = {
         "export.weights.test_tokenizer::test_other_tokens_than_those_of_the_weights_are_refused",
         "export.weights.test_tokenizer::test_others_are_refused",
     ],
+    236: [
+        "compatibility.test_device_state::test_a_release_of_a_later_format_stops_an_older_device_and_stays",
+        "edge_client.state.test_state_version::test_a_predictor_does_not_open_it",
+        "edge_client.state.test_state_version::test_no_command_touches_the_state_of_a_later_release",
+    ],
 }
 
 

@@ -7,9 +7,10 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from moonfed.errors import Corrupt, InvalidInput, NotFound, ResourceExhausted
 from moonfed.files import fsync, make_directories, sync_directory, write_durably
@@ -30,6 +31,11 @@ class BlobRef:
             raise InvalidInput(field="sha256", value=self.sha256, allowed="64 lower-case hexadecimal digits")
         if self.size < 0:
             raise InvalidInput(f"size of blob {self.sha256[:12]} is {self.size}; it must not be negative")
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> BlobRef:
+        """Read the JSON values; raise KeyError, TypeError, ValueError or InvalidInput."""
+        return cls(str(document["sha256"]), int(document["size"]))
 
 
 def ref_of_bytes(content: bytes) -> BlobRef:

@@ -13,7 +13,15 @@ from pathlib import Path
 
 from moonfed.blobs.store import BlobRef, ref_of_bytes
 from moonfed.bundle.manifest import MANIFEST_BYTES, MANIFEST_FILE, Manifest, plan_files
-from moonfed.errors import AlreadyExists, Corrupt, InvalidInput, NotFound, ResourceExhausted, UntrustedBundle
+from moonfed.errors import (
+    AlreadyExists,
+    Corrupt,
+    InvalidInput,
+    NotFound,
+    ResourceExhausted,
+    UntrustedBundle,
+    VersionMismatch,
+)
 from moonfed.files import new_directory, read_regular, write_durably
 from moonfed.signing import bundle_signature
 from moonfed.signing.bundle_signature import SIGNATURE_FILE, Check, require_name
@@ -126,8 +134,8 @@ def _checked(read: _Reader, path: Path, check: Check | None) -> Bundle:
     statement = _verified(check, signature, contents[MANIFEST_FILE], path) if check else None
     try:
         manifest = Manifest.from_bytes(contents[MANIFEST_FILE])
-    except InvalidInput as error:  # it names the field, but not the file
-        raise InvalidInput(field="bundle", value=path, rest=f", which cannot be used: {error}") from error
+    except (InvalidInput, VersionMismatch) as error:  # it names the field, but not the file
+        raise type(error)(field="bundle", value=path, rest=f", which cannot be used: {error}") from error
     if statement:
         require_name(statement, manifest.name)
     for name, ref in manifest.files.items():

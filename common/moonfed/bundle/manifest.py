@@ -18,6 +18,7 @@ from moonfed.blobs.schema import FLOAT32, TensorSpec
 from moonfed.blobs.store import DIGEST, BlobRef
 from moonfed.bundle.target import TargetSpec, read_text
 from moonfed.errors import InvalidInput
+from moonfed.format_version import known_fields, refuse_unknown_fields, require_readable
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import Selection
 from moonfed.server_rules import DEFAULT_RULE, MEAN
@@ -189,7 +190,7 @@ class PlanSpec:
     frozen_width: int = 0  # values of a sample after the frozen first layers, kept for a round; 0: none are first
     optimiser: str = SGD  # its settings are hyperparameters
     step_schedule: str = CONSTANT  # of the learning rate over a round's steps; the plan implements it
-    operators: tuple[str, ...] = ()  # torch's that it calls, without overloads: `aten::add`; empty: an older bundle
+    operators: tuple[str, ...] = ()  # torch's that it calls, without overloads: `aten::add`; empty: not known
     graph_minimum_torch: str = ""  # of the graph plan; empty: there is none
     untraceable: str = ""  # why there is no graph plan, as a clause; empty: there is one
 
@@ -400,16 +401,14 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Manifest:
-        """Read and check a manifest; InvalidInput names the field that is wrong."""
+        """Read and check a manifest; InvalidInput names a wrong field, VersionMismatch an unknown one."""
         try:
             document = json.loads(content)
         except (ValueError, RecursionError) as error:
             raise InvalidInput("manifest.json is not JSON") from error
         if not isinstance(document, dict):
             raise InvalidInput("manifest.json must hold a JSON object")
-        found = document.get("format")
-        if found != FORMAT:
-            raise InvalidInput(f"manifest.json has format {found!r}; this release reads {FORMAT!r}")
+        require_readable(MANIFEST_FILE, document.get("format"), (FORMAT,))
         try:
             manifest = _from_document(document)
             canonical = manifest.to_bytes()
@@ -418,7 +417,8 @@ class Manifest:
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InvalidInput(f"manifest.json has a field of the wrong type: {error}") from error
         if canonical != content:
-            raise InvalidInput("manifest.json is not in canonical form, or has fields that this release does not know")
+            refuse_unknown_fields(MANIFEST_FILE, document, json.loads(canonical))
+            raise InvalidInput("manifest.json is not in canonical form")
         return manifest
 
 
@@ -442,7 +442,7 @@ def _from_document(document: dict[str, Any]) -> Manifest:
         input=InputSpec.from_document(document["input"]),
         target=TargetSpec.from_document(document["target"]),
         task=Selection.from_document(document["task"], CLASSIFICATION.name),
-        metric=Metric(**document["metric"]),
+        metric=Metric(**known_fields(Metric, document["metric"])),
         tensors=read_tensor_specs(document["tensors"]),
         plan=PlanSpec(
             interface=str(document["plan"]["interface"]),
@@ -459,8 +459,8 @@ def _from_document(document: dict[str, Any]) -> Manifest:
             graph_minimum_torch=str(document["plan"].get("graph_minimum_torch", "")),
             untraceable=str(document["plan"].get("untraceable", "")),
         ),
-        files={str(name): BlobRef(str(f["sha256"]), int(f["size"])) for name, f in document["files"].items()},
-        pretrained=Pretrained(**document["pretrained"]) if "pretrained" in document else None,
+        files={str(name): BlobRef.from_document(ref) for name, ref in document["files"].items()},
+        pretrained=Pretrained(**known_fields(Pretrained, document["pretrained"])) if "pretrained" in document else None,
         frozen=read_tensor_specs(document.get("frozen", ())),
     )
 

@@ -6,12 +6,18 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from moonfed.errors import InvalidInput
+from moonfed.format_version import refuse_unknown_fields
 from moonfed.validate import require, require_line
 
-Spec = TypeVar("Spec")
+
+class _Described(Protocol):
+    def to_document(self) -> dict[str, Any]: ...
+
+
+Spec = TypeVar("Spec", bound=_Described)
 Kind = Literal["class", "labels", "values", "mask", "none", "next"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OUTPUTS = ("probabilities", "values", "scores")  # of ONNX graphs
@@ -172,9 +178,15 @@ def read_target(text: str, where: str) -> TargetSpec:
 
 
 def read_text(read: Callable[[Any], Spec], text: str, where: str, field: str) -> Spec:
-    """Read JSON that a model file or a configuration holds; raise InvalidInput for text that is not moonfed's."""
+    """Read JSON that a model file or a configuration holds.
+
+    Raises InvalidInput for text that is not moonfed's, VersionMismatch for a field that this release does not know.
+    """
     try:
-        return read(json.loads(text))
+        document = json.loads(text)
+        spec = read(document)
+        refuse_unknown_fields(where, document, spec.to_document())
+        return spec
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InvalidInput(
             f"{where} does not describe its {field}; files written by `moonfed-export onnx` do", field=field

@@ -28,6 +28,7 @@ from moonfed.bundle.manifest import (
 from moonfed.bundle.manifest import MANIFEST_FILE as BUNDLE_MANIFEST_FILE
 from moonfed.bundle.target import TargetSpec
 from moonfed.errors import InvalidInput, UntrustedRelease
+from moonfed.format_version import known_fields, refuse_unknown_fields, require_readable
 from moonfed.models.repository import CONFIG_FILE as CONFIG_FILE
 from moonfed.models.repository import LABELS_FILE as LABELS_FILE
 from moonfed.models.repository import MODEL_FILE as MODEL_FILE
@@ -154,11 +155,9 @@ class ReleaseManifest:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> ReleaseManifest:
-        """Read and check a manifest; InvalidInput says what is wrong."""
+        """Read and check a manifest; InvalidInput says what is wrong, VersionMismatch which field is unknown."""
         document = canonical.decode(content, _SUBJECT, MAX_BYTES)
-        found = document.get("format") if isinstance(document, dict) else None
-        if found != FORMAT:
-            raise InvalidInput(f"{_SUBJECT} has format {found!r}; this moonfed reads {FORMAT!r}")
+        require_readable(_SUBJECT, document.get("format") if isinstance(document, dict) else None, (FORMAT,))
         try:
             read = _from_document(document)
             again = read.to_bytes()
@@ -167,7 +166,8 @@ class ReleaseManifest:
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InvalidInput(f"{_SUBJECT} has a field of the wrong type: {error}") from error
         if again != content:
-            raise InvalidInput(f"{_SUBJECT} has fields that this moonfed does not know")
+            refuse_unknown_fields(_SUBJECT, document, canonical.decode(again, _SUBJECT, MAX_BYTES))
+            raise InvalidInput(f"{_SUBJECT} has a field of the wrong type")
         return read
 
 
@@ -203,7 +203,7 @@ def _from_document(document: dict[str, Any]) -> ReleaseManifest:
         round=int(document["round"]),
         input=InputSpec.from_document(document["input"]),
         target=TargetSpec.from_document(document["target"]),
-        metric=Metric(**document["metric"]),
+        metric=Metric(**known_fields(Metric, document["metric"])),
         variants={str(variant): _refs(files) for variant, files in document["variants"].items()},
         plan=_refs(document["plan"]),
         evaluation=None
@@ -235,7 +235,7 @@ def _document(files: Mapping[str, BlobRef]) -> dict[str, object]:
 
 
 def _refs(document: Mapping[str, Mapping[str, Any]]) -> dict[str, BlobRef]:
-    return {str(name): BlobRef(str(ref["sha256"]), int(ref["size"])) for name, ref in document.items()}
+    return {str(name): BlobRef.from_document(ref) for name, ref in document.items()}
 
 
 def _check_files(field: str, files: Mapping[str, BlobRef], needed: tuple[str, ...]) -> None:

@@ -16,6 +16,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from moonfed.errors import InvalidInput
+from moonfed.format_version import require_readable
 from moonfed.signing import canonical
 
 KEY_BYTES = 32
@@ -125,10 +126,9 @@ class Envelope:
 
     @classmethod
     def from_document(cls, document: object, kind: str, subject: str) -> Envelope:
-        """Read an envelope with a payload of that type; InvalidInput names the subject."""
+        """Read an envelope with a payload of that type; InvalidInput and VersionMismatch name the subject."""
         read = canonical.fields(document, subject, {"payload": str, "payloadType": str, "signatures": list})
-        if read["payloadType"] != kind:
-            raise InvalidInput(f"{subject} has a payload of another type; it must be {kind!r}")
+        require_readable(f"the payload of {subject}", read["payloadType"], (kind,))
         listed = canonical.items(read["signatures"], f"the signatures of {subject}", MAX_SIGNATURES)
         signatures = tuple(_signature(entry, subject) for entry in listed)
         if len({signature.key for signature in signatures}) < len(signatures):

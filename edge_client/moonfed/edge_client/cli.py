@@ -14,6 +14,7 @@ from moonfed.command_line.programs import new_app, print_json, run_program
 from moonfed.data.formats import IGNORE_FOLDER_HELP, METAVAR, TARGET_HELP
 from moonfed.edge_client.installed_packages import find_installed_packages
 from moonfed.edge_client.settings import DeviceSettings
+from moonfed.edge_client.state.state_version import require_readable_state
 from moonfed.formatting import iso_time
 from moonfed.labels import parse_labels
 from moonfed.plan.selection import AUTO
@@ -30,7 +31,20 @@ Enrol once with the join token from the coordinator's operator, then run:
   moonfed-client run --data pictures/
   moonfed-client predict picture.jpg       # once a release has been deployed to this device
 """
-STATE = typer.Option(Path("moonfed-device"), "--state", help="Directory for the device's identity, plans and models.")
+
+
+def _readable(state: Path) -> Path:
+    """Return a state directory; raise VersionMismatch if another release wrote it, before anything is changed."""
+    require_readable_state(state)
+    return state
+
+
+STATE = typer.Option(
+    Path("moonfed-device"),
+    "--state",
+    help="Directory for the device's identity, plans and models.",
+    callback=_readable,
+)
 TRUST = typer.Option(
     None, "--trust", metavar="FILE", help="The engineer's trust file. Default: the device's, or else your own."
 )

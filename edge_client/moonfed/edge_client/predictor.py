@@ -27,6 +27,7 @@ from moonfed.edge_client.inference.settings import InferenceSettings
 from moonfed.edge_client.state.model_files import CHUNK, ModelFiles, files_of
 from moonfed.edge_client.state.releases import ReleaseStore
 from moonfed.edge_client.state.repository import REPOSITORY
+from moonfed.edge_client.state.state_version import require_readable_state
 from moonfed.errors import InvalidInput, MoonfedError, NotFound, WrongState
 from moonfed.plan.selection import AUTO
 from moonfed.sandbox.policy import Level, require_level, require_unreadable
@@ -292,3 +293,4 @@ def _require_state(state: Path) -> None:
         raise NotFound(field="state", value=state, rest="; there is no such directory")
     if not any((state / name).exists() for name in STATE_MARKERS):
         raise InvalidInput(field="state", value=state, rest=", which is not a state directory of `moonfed-client`")
+    require_readable_state(state)

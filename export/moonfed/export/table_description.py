@@ -22,8 +22,9 @@ from typing import Any
 from moonfed.bundle.manifest import InputSpec
 from moonfed.bundle.target import TargetSpec
 from moonfed.data.table_spec import Column, TableSpec
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, VersionMismatch
 from moonfed.files import require_file, write_durably
+from moonfed.format_version import require_readable
 from moonfed.validate import require, require_finite, require_positive, require_whole
 
 FORMAT = "moonfed-columns/2"
@@ -111,8 +112,8 @@ def read_description(path: Path) -> TableDescription:
     require_file("columns", path)
     try:
         return _from_document(json.loads(path.read_bytes()))
-    except InvalidInput as error:  # it names the field, but not the file
-        raise InvalidInput(f"{path}: {error}") from error
+    except (InvalidInput, VersionMismatch) as error:  # it names the field, but not the file
+        raise type(error)(f"{path}: {error}") from error
     except KeyError as error:
         raise InvalidInput(f"{path} lacks the field {error.args[0]!r}") from error
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -126,7 +127,7 @@ def write_description(path: Path, description: TableDescription) -> None:
 
 
 def _from_document(document: Mapping[str, Any]) -> TableDescription:
-    require(document.get("format") == FORMAT, "format", document.get("format"), repr(FORMAT))
+    require_readable("the description", document.get("format"), (FORMAT,))
     _require_known("field", document, [_KEYS])
     columns: Sequence[Mapping[str, Any]] = document["columns"]
     for column in columns:

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from dataclasses import dataclass
 
 from cryptography import x509
 
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, VersionMismatch
+from moonfed.format_version import require_readable
 from moonfed.signing.trust import TrustChain
 
-PREFIX = "moonfed-join-1."
+VERSION = "moonfed-join-1"
+PREFIX = f"{VERSION}."
+_ANY_VERSION = re.compile(r"(moonfed-join-[0-9]{1,9})\.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +43,16 @@ class JoinToken:
         return PREFIX + base64.urlsafe_b64encode(json.dumps(fields).encode()).decode().rstrip("=")
 
 
+def looks_like_token(text: str) -> bool:
+    """Return whether a text begins as a token does, of whatever version."""
+    return bool(_ANY_VERSION.match(text))
+
+
 def parse_token(text: str) -> JoinToken:
-    """Read a token; InvalidInput if it is incomplete."""
+    """Read a token; InvalidInput if it is incomplete, VersionMismatch if another release's coordinator made it."""
     text = "".join(text.split())  # a pasted token may be wrapped over lines
+    if found := _ANY_VERSION.match(text):
+        require_readable("the join token", found[1], (VERSION,))
     if not text.startswith(PREFIX):
         raise InvalidInput(f"the join token must start with {PREFIX!r}; paste all of it")
     body = text[len(PREFIX) :]
@@ -52,6 +63,8 @@ def parse_token(text: str) -> JoinToken:
         device = str(fields.get("device", ""))
         token = JoinToken(address=address, ca=ca.encode(), secret=secret, device=device, trust=trust)
         x509.load_pem_x509_certificate(token.ca)
+    except VersionMismatch:
+        raise
     except Exception as error:  # the parser raises various errors for damaged certificates
         raise InvalidInput("the join token is damaged or cut off; paste all of it") from error
     return token

@@ -10,11 +10,12 @@ from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import TensorSpec
 from moonfed.bundle.manifest import FILES, InputSpec, Manifest, PlanSpec
 from moonfed.bundle.target import class_target
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, VersionMismatch
 from moonfed.plan.training_spec import TrainingSpec
 from moonfed.registry import selection_of
 from moonfed.server_rules.fedavgm import FedAvgM
 from tests.support.graph_manifest import with_graphs
+from tests.support.refusals import refused
 
 CONTENTS = {name: name.encode() for name in FILES}
 MANIFEST = Manifest(
@@ -106,7 +107,7 @@ def test_the_models_parameters_are_its_tensors_that_are_trained() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "moonfed-bundle/9"}, "format 'moonfed-bundle/9'; this release reads 'moonfed-bundle/4'"),
+        ({"format": "bundle"}, "format 'bundle'; it must be 'moonfed-bundle/4'"),
         ({"target": {"kind": "class", "shape": [], "names": ["a"]}}, "classes is .* at least two"),
         ({"target": {"kind": "class", "shape": [], "names": ["a", "a"]}}, "all differ"),
         ({"target": {"kind": "class", "shape": [], "names": ["a", " "]}}, "not empty"),
@@ -122,7 +123,6 @@ def test_the_models_parameters_are_its_tensors_that_are_trained() -> None:
         ({"tensors.0.name": "z"}, "in order of their names"),
         ({"training.hyperparameters.mu": "5"}, "canonical"),
         ({"files.plan.pt.sha256": "x"}, "wrong type|sha256"),
-        ({"surprise": 1}, "fields that this release does not know"),
         ({"previous_models": -1}, "previous_models is -1"),
         ({"name": "digits\nrun x: submitted"}, "name is .* control characters"),
         ({"model": "cnn\x1b[2J"}, "model is .* control characters"),
@@ -144,6 +144,23 @@ def test_a_wrong_manifest_is_rejected_by_field(change: dict[str, Any], message: 
         content = altered(change)
     with pytest.raises(InvalidInput, match=message):
         Manifest.from_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "value"),
+    [
+        ({"format": "moonfed-bundle/9"}, "format", "moonfed-bundle/9"),
+        ({"surprise": 1}, "surprise", None),
+        ({"tensors.0.sparse": True}, "tensors.0.sparse", None),
+        ({"metric.weights": [1]}, "metric.weights", None),
+        ({"plan.surprise": 1, "name": "another"}, "plan.surprise", None),
+    ],
+)
+def test_another_version_and_an_unknown_field_are_another_releases(
+    change: dict[str, Any], field: str, value: str | None
+) -> None:
+    with refused(VersionMismatch, field, value):
+        Manifest.from_bytes(altered(change))
 
 
 @pytest.mark.parametrize(

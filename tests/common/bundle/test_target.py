@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from moonfed.bundle.target import NO_TARGET, TargetSpec, class_target, read_target
-from moonfed.errors import InvalidInput
+from moonfed.errors import InvalidInput, VersionMismatch
 from tests.support.refusals import refused
 
 SPECS = [
@@ -62,3 +63,9 @@ def test_other_text_is_no_target(text: str) -> None:
 
 def test_numbered_classes_are_named_by_their_numbers() -> None:
     assert class_target(3).names == ("0", "1", "2")
+
+
+def test_a_field_of_a_later_release_is_not_left_out_of_account() -> None:
+    document = json.loads(class_target(2).to_text())
+    with refused(VersionMismatch, "threshold"):
+        read_target(json.dumps(document | {"threshold": 0.5}), "model.onnx")

@@ -116,7 +116,7 @@ def signatures(count: int) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"payloadType": "application/json"}, "payload of another type"),
+        ({"payloadType": "application/json"}, "has format 'application"),
         ({"payload": "%"}, "tested is not base64"),
         ({"signatures": []}, "signatures of tested must be a list of 1 to 16"),
         ({"signatures": signatures(17)}, "signatures of tested must be a list of 1 to 16"),

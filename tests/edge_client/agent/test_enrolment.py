@@ -20,7 +20,7 @@ from moonfed.edge_client.agent import enrolment
 from moonfed.edge_client.agent.enrolment import pending_key, read_identity, read_token, store_identity
 from moonfed.edge_client.state.round_store import writing
 from moonfed.edge_client.state.trust import DeviceTrust, load, pin
-from moonfed.errors import Corrupt, ResourceExhausted, Unavailable, Untrusted
+from moonfed.errors import Corrupt, ResourceExhausted, Unavailable, Untrusted, VersionMismatch
 from moonfed.signing.key_files import write_trust
 from moonfed.signing.trust import Trust, TrustChain
 from moonfed.transport.identity import key_bytes, new_key, save_identity, signing_request
@@ -444,3 +444,8 @@ def test_a_token_may_be_in_a_file_that_windows_wrote(token: JoinToken, tmp_path:
     (tmp_path / "token.txt").write_bytes(f"{mark}{token}\r\n".encode(encoding))
     assert read_token(str(tmp_path / "token.txt")) == token
     assert read_token(f"\ufeff{token}") == token
+
+
+def test_a_token_of_a_later_coordinator_is_no_name_of_a_file(token: JoinToken) -> None:
+    with refused(VersionMismatch, "format", "moonfed-join-2"):
+        read_token(str(token).replace("moonfed-join-1", "moonfed-join-2"))

@@ -54,6 +54,17 @@ def test_dropping_a_run_keeps_files_that_other_runs_share(tmp_path: Path, bundle
     assert runs.is_dir()
 
 
+def test_a_bundle_of_a_later_release_does_not_keep_other_runs_from_ending(tmp_path: Path, bundle: Bundle) -> None:
+    runs, blobs = tmp_path / "runs", BlobDirectory(tmp_path / "blobs")
+    later = blobs.put_bytes(bundle.manifest.to_bytes().replace(b"moonfed-bundle/4", b"moonfed-bundle/9"))
+    blobs.put_bytes(bundle.manifest.to_bytes())
+    save(runs, "kept", later.sha256)
+    save(runs, "ended", bundle.digest)
+    drop_run(runs, "ended", blobs.root)
+    assert files(blobs.root) == [later.sha256]
+    assert kept_runs(runs) == ["kept"]
+
+
 def test_runs_are_named_newest_first_up_to_a_limit(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     assert kept_runs(runs) == []

@@ -177,7 +177,8 @@ def lose_model(stored: StoredRound) -> None:
 
 def change_facts(stored: StoredRound) -> None:
     facts = json.loads((stored.directory / "update.json").read_text())
-    (stored.directory / "update.json").write_text(json.dumps(facts | {"unknown": 1}))
+    del facts["seed"]
+    (stored.directory / "update.json").write_text(json.dumps(facts))
 
 
 @pytest.mark.parametrize("damage", [damage_model, damage_facts, lose_model, change_facts])
@@ -191,6 +192,14 @@ def test_damaged_directories_are_skipped_with_a_warning(
         assert state.find(2, 1, TASK) is None
         assert places(state.previous(3, 1, 5)) == [(1, 1)]
     assert "skipping the damaged" in caplog.text
+
+
+def test_fields_of_a_later_release_are_ignored_rather_than_the_round(state: RunState) -> None:
+    stored = save(state, 1)
+    facts = json.loads((stored.directory / "update.json").read_text())
+    facts["blobs"]["model"]["encoding"] = "later"
+    (stored.directory / "update.json").write_text(json.dumps(facts | {"later": 1}))
+    assert state.find(1, 1, TASK) == stored
 
 
 def test_a_half_written_model_is_ignored(state: RunState, tmp_path: Path) -> None:

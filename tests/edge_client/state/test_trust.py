@@ -114,7 +114,7 @@ def test_a_release_may_be_older_than_others_and_brings_a_newer_trust_file(tmp_pa
     with pytest.raises(UntrustedRelease, match="expired"):
         accept_release(tmp_path, expired.manifest.to_bytes(), expired.signature, NOW)
     bundle = signature(rotated.manifest.to_bytes(), keys=[2], chain=ROTATED, name="digits", version=3)
-    with pytest.raises(UntrustedRelease, match="payload of another type"):
+    with pytest.raises(UntrustedRelease, match="has format 'application"):
         accept_release(tmp_path, rotated.manifest.to_bytes(), bundle.to_bytes(), NOW)
     assert load(tmp_path) == held
 

@@ -17,7 +17,7 @@ import zstandard
 from typer.testing import CliRunner
 
 from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE, open_store
-from moonfed.errors import InvalidInput, NotFound, UntrustedBundle, WrongState
+from moonfed.errors import InvalidInput, NotFound, UntrustedBundle, VersionMismatch, WrongState
 from moonfed.experiments.cli import app
 from moonfed.experiments.datasets import SplitDataSet, load_dataset
 from moonfed.experiments.fleet import preparation
@@ -263,3 +263,20 @@ def _write(path: Path, member: tarfile.TarInfo, content: bytes) -> None:
     with tarfile.open(fileobj=packed, mode="w") as archive:
         archive.addfile(member, io.BytesIO(content))
     path.write_bytes(zstandard.compress(packed.getvalue()))
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"), [("moonfed-checkpoint/2", VersionMismatch), (1, InvalidInput), (None, InvalidInput)]
+)
+def test_a_checkpoint_of_another_version_creates_nothing(
+    tmp_path: Path, found: object, kind: type[InvalidInput | VersionMismatch]
+) -> None:
+    facts = json.dumps({"format": found, "rounds": 1, "later": 1}).encode()
+    member = tarfile.TarInfo("checkpoint.json")
+    member.size, archive = len(facts), io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as opened:
+        opened.addfile(member, io.BytesIO(facts))
+    (tmp_path / "file").write_bytes(zstandard.ZstdCompressor().compress(archive.getvalue()))
+    with refused(kind, "format", found):
+        restore_checkpoint(tmp_path / "file", MOON, tmp_path / "output")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]

@@ -44,12 +44,15 @@ def test_a_grid_is_of_different_keys_and_not_endless(sweeps: list[str]) -> None:
         grid(sweeps)
 
 
+METRIC = {"name": "accuracy", "maximise": True, "share": True, "unit": "", "later": 1}  # a later release's field
+
+
 def written(directory: Path, accuracies: list[float], **recipe: Any) -> Path:
     """Write what a finished simulation leaves."""
     directory.mkdir()
     entries = [
         {"round": number, "accuracy": value, "loss": 1.0, "seconds": 2.0, "metrics": {}, "party_seconds": 1.0,
-         "sent_bytes": 1_000_000, "received_bytes": 500_000, "environment": {}}
+         "sent_bytes": 1_000_000, "received_bytes": 500_000, "environment": {}, "metric": METRIC}
         for number, value in enumerate(accuracies, 1)
     ]  # fmt: skip
     (directory / "results.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
@@ -60,6 +63,7 @@ def written(directory: Path, accuracies: list[float], **recipe: Any) -> Path:
         "sent_bytes": 1_000_000 * len(accuracies),
         "received_bytes": 500_000 * len(accuracies),
         "seconds": 2.0 * len(accuracies),
+        "metric": METRIC,
     }
     (directory / "summary.json").write_text(json.dumps(summary))
     return directory

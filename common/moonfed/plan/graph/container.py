@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TypeVar
 
 from moonfed.errors import InvalidInput, ResourceExhausted, UnsafePlan, shown
 from moonfed.files import read_regular
+from moonfed.format_version import require_readable
 from moonfed.version import GRAPH_PLAN_INTERFACE
 
 MAXIMUM_BYTES = 64 << 20
@@ -210,12 +211,14 @@ def read_file(path: Path) -> Container:
 
 
 def read_container(content: bytes) -> Container:
-    """Return what a file holds; raises UnsafePlan naming the field that is not as in docs/graph-container.md."""
-    found = _fields(
-        _parsed(content), "container", ("format", "tensors", "roles", "hyperparameters", "draws", "graphs", "rounds")
-    )
-    if found["format"] != GRAPH_PLAN_INTERFACE:
-        fail("format", found["format"], repr(GRAPH_PLAN_INTERFACE))
+    """Return what a file holds.
+
+    Raises UnsafePlan naming the field that is not as in docs/graph-container.md, VersionMismatch for another version.
+    """
+    parsed = _parsed(content)
+    if isinstance(parsed, dict):
+        _require_format(parsed.get("format", GRAPH_PLAN_INTERFACE))
+    found = _fields(parsed, "container", ("format", "tensors", "roles", "hyperparameters", "draws", "graphs", "rounds"))
     tensors = _list(found["tensors"], "tensors", MAXIMUM_TENSORS, _tensor)
     if (allocated := sum(tensor.extent for tensor in tensors)) > MAXIMUM_ALLOCATED:
         fail("bytes of tensors", allocated, f"at most {MAXIMUM_ALLOCATED}")
@@ -238,6 +241,13 @@ def read_container(content: bytes) -> Container:
         graphs=tuple(graphs),
         rounds=_list(found["rounds"], "rounds", MAXIMUM_ROUNDS, _round),
     )
+
+
+def _require_format(found: object) -> None:
+    try:
+        require_readable("the graph plan", found, (GRAPH_PLAN_INTERFACE,))
+    except InvalidInput:
+        fail("format", found, repr(GRAPH_PLAN_INTERFACE))
 
 
 def fail(field: str, value: object, allowed: str) -> NoReturn:

@@ -17,7 +17,7 @@ from moonfed.control.confusion_picture import draw_confusion
 from moonfed.control.held_out_score import HeldOutScore
 from moonfed.coordinator.trackers.curve_picture import draw_curves
 from moonfed.coordinator.trackers.snapshot import DevicePoint, Point, RunSnapshot
-from moonfed.errors import Corrupt, InvalidInput, NotFound, UntrustedRelease
+from moonfed.errors import Corrupt, InvalidInput, NotFound, UntrustedRelease, VersionMismatch
 from moonfed.files import link_or_copy
 from moonfed.models.release_manifest import (
     CARD_FILE,
@@ -107,7 +107,7 @@ class RunReader:
             try:
                 content = self._client.connection.fetch(self._run.manifest, MANIFEST_BYTES)
                 self._manifest = Manifest.from_bytes(content)
-            except (Corrupt, InvalidInput, NotFound):
+            except (Corrupt, InvalidInput, NotFound, VersionMismatch):
                 return None
         return self._manifest
 

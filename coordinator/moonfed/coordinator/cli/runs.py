@@ -242,11 +242,11 @@ def delete(
 def _server_rule(client: Coordinator, run: Run) -> dict[str, Any] | None:
     """Return the run's server rule from its manifest; None if that is damaged and the run suspended."""
     from moonfed.bundle.manifest import MANIFEST_BYTES, Manifest
-    from moonfed.errors import Corrupt, InvalidInput, NotFound
+    from moonfed.errors import Corrupt, InvalidInput, NotFound, VersionMismatch
 
     try:
         return Manifest.from_bytes(client.connection.fetch(run.manifest, MANIFEST_BYTES)).server_rule.to_document()
-    except (Corrupt, InvalidInput, NotFound):
+    except (Corrupt, InvalidInput, NotFound, VersionMismatch):
         return None
 
 

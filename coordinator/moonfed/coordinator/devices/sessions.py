@@ -288,5 +288,6 @@ def require_contract(version: str, who: str) -> None:
     """Raise VersionMismatch unless the caller uses our major version of the contract."""
     if version.partition(".")[0] != CONTRACT_VERSION.partition(".")[0]:
         raise VersionMismatch(
-            f"{who} uses contract version {version or 'unknown'}; this coordinator uses {CONTRACT_VERSION}"
+            f"{who} uses contract version {version or 'unknown'}; this coordinator uses {CONTRACT_VERSION}; "
+            "upgrade the older of the two"
         )

@@ -49,7 +49,7 @@ from moonfed.transport.identity import (
     signing_request,
     subject_of,
 )
-from moonfed.transport.join_token import PREFIX, JoinToken, parse_token
+from moonfed.transport.join_token import PREFIX, JoinToken, looks_like_token, parse_token
 from moonfed.validate import NAME, NAME_RULE, require
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ Reply = TypeVar("Reply")
 def read_token(text_or_file: str) -> JoinToken:
     """Read a join token from the command line, or from the file that it names."""
     given = text_or_file.removeprefix("\ufeff").strip()
-    if given.startswith(PREFIX):
+    if looks_like_token(given):
         return parse_token(given)
     with suppress(OSError, ValueError):  # there is no such file, or it is not text
         content = Path(text_or_file).read_bytes()

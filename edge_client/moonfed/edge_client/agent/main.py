@@ -23,6 +23,7 @@ from moonfed.edge_client.agent.grpc_import import import_grpc
 from moonfed.edge_client.agent.process_title import set_process_title
 from moonfed.edge_client.settings import DeviceSettings
 from moonfed.edge_client.state.round_store import writing
+from moonfed.edge_client.state.state_version import note_version
 from moonfed.edge_client.training_window import TrainingWindow
 from moonfed.edge_client.worker.messages import WorkerSettings
 from moonfed.errors import NotFound, WrongState
@@ -150,6 +151,7 @@ def _sole_user(state: Path) -> Iterator[None]:
     with ExitStack() as stack:
         with writing(state):
             stack.enter_context(directory_lock(state, lambda process: _taken(state, process)))
+            note_version(state)
         yield
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 HIDDEN = "PATH"
 _CALLABLE = re.compile(r"[\w.]+:\w+")  # data from the user's code, not a path
-_FORMAT = r"(?:moonfed-[a-z]+|torchscript)/\d+"
+_FORMAT = r"(?:moonfed-[a-z]+|torchscript|graph)/\d+"
 _QUOTED = re.compile(  # an apostrophe opens nothing
     rf"(?<!\w)b?(?:'(?!{_FORMAT}')[^'\n]*/[^'\n]*'|\"(?!{_FORMAT}\")[^\"\n]*/[^\"\n]*\")"
 )

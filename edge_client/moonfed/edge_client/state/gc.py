@@ -14,7 +14,7 @@ from pathlib import Path
 from moonfed.blobs.store import BlobDirectory
 from moonfed.bundle.manifest import Manifest, parts_of, plan_files
 from moonfed.edge_client.state.round_store import read_rounds, run_directory
-from moonfed.errors import InvalidInput
+from moonfed.errors import MoonfedError
 from moonfed.validate import NAME
 
 RUNS_KEPT = 8  # directories of runs; least recently used go first
@@ -40,7 +40,7 @@ def drop_run(runs: Path, run: str, blobs: Path) -> None:
 
 def _fetched_once(manifest_file: Path) -> list[str]:
     """Return the plans, of which this device has fetched one, and the parts that a stored manifest names."""
-    with suppress(OSError, InvalidInput):  # deleted, or damaged
+    with suppress(OSError, MoonfedError):  # deleted, damaged, or of another version
         manifest = Manifest.from_bytes(manifest_file.read_bytes())
         plans = (manifest.files[name] for name in plan_files(manifest).values())
         return [ref.sha256 for ref in (*plans, *parts_of(manifest).values())]

@@ -37,7 +37,7 @@ def find_local_model(state: Path, run: str, role: str = MODEL, *, manifest: str,
     try:
         facts = json.loads((directory / FACTS_FILE).read_bytes())
         same_run = facts["manifest"] == manifest and seed in (None, facts["seed"])
-        whole = same_run and role in facts["files"] and ref_of_file(file) == BlobRef(**facts["files"][role])
+        whole = same_run and role in facts["files"] and ref_of_file(file) == BlobRef.from_document(facts["files"][role])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, InvalidInput) as error:

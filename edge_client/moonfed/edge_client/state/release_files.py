@@ -76,9 +76,9 @@ def read_facts(record: Path) -> Facts:
         facts = json.loads((record / FACTS_FILE).read_bytes())
         own = facts.get("own")
         return Facts(
-            manifest=BlobRef(**facts["manifest"]),
+            manifest=BlobRef.from_document(facts["manifest"]),
             variant=str(facts["variant"]),
-            own=BlobRef(**own) if own else None,
+            own=BlobRef.from_document(own) if own else None,
         )
     except (OSError, ValueError, TypeError, KeyError, InvalidInput) as error:
         raise _damaged(record / FACTS_FILE) from error

@@ -25,6 +25,7 @@ from moonfed.bundle.manifest import MODEL
 from moonfed.encodings import ENCODED_MODEL
 from moonfed.errors import InvalidInput, ResourceExhausted
 from moonfed.files import new_directory
+from moonfed.format_version import known_fields
 from moonfed.validate import NAME, NAME_RULE, require
 
 UPDATE_FILE = "update.json"
@@ -249,9 +250,11 @@ def read_rounds(run: Path) -> Iterator[StoredRound]:
 
 def _read_update(directory: Path) -> Update | None:
     try:
-        fields = json.loads((directory / UPDATE_FILE).read_bytes())
-        refs = {key: {role: BlobRef(**ref) for role, ref in fields[key].items()} for key in ("blobs", "kept")}
-        return Update(**(fields | refs))
+        written = json.loads((directory / UPDATE_FILE).read_bytes())
+        refs = {
+            key: {role: BlobRef.from_document(ref) for role, ref in written[key].items()} for key in ("blobs", "kept")
+        }
+        return Update(**known_fields(Update, written | refs))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, InvalidInput) as error:
         _log.warning("skipping the damaged %s: %s", directory, error)
         return None

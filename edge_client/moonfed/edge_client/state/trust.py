@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from moonfed.edge_client.state.state_version import note_version
 from moonfed.errors import Corrupt, InvalidInput, Untrusted, UntrustedBundle
-from moonfed.files import make_directories, read_regular, write_durably
+from moonfed.files import read_regular, write_durably
 from moonfed.models.release_manifest import ReleaseManifest, verify_manifest
 from moonfed.signing import canonical
 from moonfed.signing.bundle_signature import Check, moment, signed_by, verify
@@ -51,7 +52,7 @@ def load(state: Path) -> DeviceTrust | None:
 def pin(state: Path, trust: Trust, *, forget: bool = False) -> None:
     """Trust these keys from now on, instead of any others; `forget`: also the versions accepted under those."""
     held = None if forget else load(state)
-    make_directories(state, mode=0o700)
+    note_version(state)
     _store(state, DeviceTrust(trust=trust, accepted=held.accepted if held else {}))
 
 

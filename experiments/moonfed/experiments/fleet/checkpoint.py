@@ -34,8 +34,9 @@ from moonfed.experiments.fleet.layout import RUN, Layout
 from moonfed.experiments.fleet.preparation import require_same
 from moonfed.experiments.simulation import SOLO, Simulation
 from moonfed.files import new_directory, sync_directory, sync_file
+from moonfed.format_version import require_readable
 
-FORMAT = 1
+FORMAT = "moonfed-checkpoint/1"
 LEVEL = 9  # of compression
 ATTEMPTS, PAUSE_SECONDS = 20, 0.05  # a round that ends during the copy spoils it
 
@@ -88,8 +89,8 @@ def save_checkpoint(output: Path, file: Path) -> Checkpoint:
 def restore_checkpoint(file: Path, simulation: Simulation, output: Path) -> None:
     """Unpack a checkpoint of this simulation into a new or empty directory, where it then resumes.
 
-    Raises NotFound if there is no such file, InvalidInput for an invalid one, or another simulation's, and
-    for a directory that holds something.
+    Raises NotFound if there is no such file, VersionMismatch for one of another version, and InvalidInput for an
+    invalid one, or another simulation's, and for a directory that holds something.
     """
     if not file.is_file():
         raise NotFound(field="checkpoint", value=file, rest="; there is no such file")
@@ -100,12 +101,8 @@ def restore_checkpoint(file: Path, simulation: Simulation, output: Path) -> None
     with new_directory(output.absolute()) as temporary:
         _unpack(file, temporary)
         layout = Layout(temporary)
-        facts, recipe = _read_json(file, layout.checkpoint), _read_json(file, layout.recipe)
-        if facts.get("format") != FORMAT:
-            raise InvalidInput(
-                field="checkpoint", value=file, rest=f", of format {facts.get('format')!r}; it must be {FORMAT}"
-            )
-        require_same(recipe, simulation, f"checkpoint is {str(file)!r}", "checkpoint")
+        require_readable(f"checkpoint {file}", _read_json(file, layout.checkpoint).get("format"), (FORMAT,))
+        require_same(_read_json(file, layout.recipe), simulation, f"checkpoint is {str(file)!r}", "checkpoint")
         if layout.coordinator.is_dir():  # SOLO has none
             layout.coordinator.chmod(0o700)
 

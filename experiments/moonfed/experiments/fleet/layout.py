@@ -6,8 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from moonfed.bundle.manifest import ACCURACY, FROZEN_FILE, MANIFEST_FILE, PERSONAL_FILE, PLAN_NAMES, Manifest
-from moonfed.errors import MoonfedError
+from moonfed.bundle.manifest import FROZEN_FILE, MANIFEST_FILE, PERSONAL_FILE, PLAN_NAMES, Manifest
 from moonfed.plan.selection import choose_plan, local_interfaces
 from moonfed.version import GRAPH_PLAN_INTERFACE
 
@@ -102,8 +101,4 @@ class Layout:
     @property
     def picture(self) -> Path:
         """The score by round, by the metric's name."""
-        try:
-            name = Manifest.from_bytes(self.manifest.read_bytes()).metric.name
-        except (OSError, MoonfedError):  # of an earlier release
-            name = ACCURACY.name
-        return self.root / f"{name}.png"
+        return self.root / f"{Manifest.from_bytes(self.manifest.read_bytes()).metric.name}.png"

@@ -16,6 +16,7 @@ from moonfed.experiments.fleet.data import Counts, read_counts, read_split
 from moonfed.experiments.fleet.layout import Layout
 from moonfed.experiments.simulation import Simulation
 from moonfed.files import write_durably
+from moonfed.format_version import known_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +131,8 @@ def _row(result: SimulatedRound | PartyResult) -> dict[str, Any]:
 
 
 def read_metric(document: Mapping[str, Any]) -> Metric:
-    """Return the metric of a line or a summary; those before there were others have accuracy."""
-    return Metric(**document["metric"]) if "metric" in document else ACCURACY
+    """Return the metric of a line or a summary; raise KeyError or TypeError."""
+    return Metric(**known_fields(Metric, document["metric"]))
 
 
 def _description(simulation: Simulation) -> dict[str, Any]:

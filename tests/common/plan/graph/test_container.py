@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moonfed.errors import UnsafePlan
+from moonfed.errors import UnsafePlan, VersionMismatch
 from moonfed.plan.graph import container
 from moonfed.plan.graph.container import Input, Named, Value, read_container, read_file
 from tests.support import graph_containers
@@ -21,7 +21,7 @@ BYTES: dict[str, tuple[bytes, str]] = {
     "half a document": (b'{"format": "graph/1"', "JSON"),
     "two documents": (b"{}{}", "JSON"),
     "a list": (b"[]", "container"),
-    "another format": (b'{"format": "graph/2"}', "container's field"),
+    "another format": (b'{"format": "maze/1"}', "format"),
     "a key twice": (b'{"format": "graph/1", "format": "graph/1"}', "key"),
     "a key twice, escaped": (b'{"draws": 0, "dr\\u0061ws": 0}', "key"),
     "not a number": (b'{"draws": NaN}', "number"),
@@ -44,6 +44,12 @@ def test_bytes_that_no_exporter_writes_are_refused_before_they_become_values(nam
         read_container(content)
 
 
+@pytest.mark.parametrize("content", [b'{"format": "graph/2"}', b'{"format": "graph/2", "nodes": [1]}'])
+def test_another_version_is_named_before_its_other_fields_are_read(content: bytes) -> None:
+    with refused(VersionMismatch, "format", "graph/2"):
+        read_container(content)
+
+
 def test_brackets_in_strings_are_no_nesting() -> None:
     text = json.dumps(graph_containers.linear() | {"draws": '[[[[\\"{{{{{{{{{{{{{{{{{' * 3}).encode()
     with refused(UnsafePlan, "draws"):
@@ -52,7 +58,7 @@ def test_brackets_in_strings_are_no_nesting() -> None:
 
 TENSOR = ("tensors", 0)
 HOSTILE: dict[str, tuple[Change, str]] = {
-    "another format": (setting("format", to="graph/2"), "format"),
+    "another format": (setting("format", to=1), "format"),
     "a missing field": (removing("draws"), "container's field"),
     "an unknown field": (setting("code", to=""), "container's field"),
     "draws below 0": (setting("draws", to=-1), "draws"),
