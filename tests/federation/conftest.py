@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -91,8 +92,8 @@ class Federation:
     def program(self, name: str) -> str:
         return str(self.programs / name)
 
-    def serve(self, name: str = "coordinator", *options: str) -> None:
-        """Start the coordinator; a later start uses the same ports, so that the devices find it again."""
+    def serve(self, name: str = "coordinator", *options: str) -> dict[str, Any]:
+        """Start the coordinator and return its ports; later starts use the same, so that the devices find it again."""
         ports = ("0", "0")
         kept = self.directory / "ports.json"
         if kept.is_file():
@@ -101,8 +102,9 @@ class Federation:
             *(name, self.program("moonfed-coordinator"), "serve", "--state", str(self.state), "--json"),
             *("--fleet-port", ports[0], "--enrolment-port", ports[1], *options),
         )
-        ready = json.loads(self.fleet.first_line(name))
+        ready: dict[str, Any] = json.loads(self.fleet.first_line(name))
         kept.write_text(json.dumps([str(ready["fleet_port"]), str(ready["enrolment_port"])]))
+        return ready
 
     def enrol(self, *names: str) -> None:
         token = json.loads(
