@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,14 @@ BUNDLE = (
     *("bundle", "--model", "cnn", "--input", "8x8x1", "--classes", "10", "--projection", "none"),
     *("--set", "batch_size=32", "--set", "epochs=1"),
 )
+
+
+BACKUP = "--i-have-a-backup"
+
+
+def upgrading() -> tuple[str, ...]:
+    """Return what this release's `serve` asks for before it changes the state of an earlier one."""
+    return (BACKUP,) if BACKUP in run("moonfed-coordinator", "serve", "--help") else ()
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,21 @@ class Programs:
                 " ".join((str(self.directory), *words)).encode(),
                 lambda path: self("moonfed-export", *words, "--output", str(path)),
             )
+
+
+def stop(federation: Federation, name: str) -> int:
+    """Ask a program to stop, as a service manager does; return its exit code."""
+    program = federation.fleet.programs.pop(name)
+    program.send_signal(signal.SIGTERM)
+    return ended(program)
+
+
+def ended(program: subprocess.Popen[str]) -> int:
+    """Wait for the end of a program; return its exit code."""
+    code = program.wait(60)
+    assert program.stdout
+    program.stdout.close()
+    return code
 
 
 @contextmanager

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import signal
 import sqlite3
-import subprocess
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 
 from moonfed.errors import Unavailable
 from tests.compatibility.installed_release import Release
-from tests.compatibility.programs import Programs, programs_of
+from tests.compatibility.programs import Programs, ended, programs_of, stop, upgrading
 from tests.federation.conftest import Federation
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -23,19 +21,6 @@ ROUNDS = ("--rounds", "4", "--minimum-devices", "2", "--cohort", "all", "--quoru
 WHOLE = [(number, 1, [*DEVICES], 0) for number in range(1, 5)]  # round, attempt, counted, devices that lost their part
 VERSION_MISMATCH = 6  # exit code
 LATER = 10_000  # version of a schema
-
-
-def stop(federation: Federation, name: str) -> int:
-    program = federation.fleet.programs.pop(name)
-    program.send_signal(signal.SIGTERM)
-    return ended(program)
-
-
-def ended(program: subprocess.Popen[str]) -> int:
-    code = program.wait(60)
-    assert program.stdout
-    program.stdout.close()
-    return code
 
 
 def rounds(federation: Federation) -> list[tuple[int, int, list[str], int]]:
@@ -64,7 +49,7 @@ def test_a_run_survives_upgrades_of_a_device_and_of_the_coordinator(federation: 
     federation.start_device("cam-2")
     federation.until_log("cam-2", " as cam-2")  # connected
     assert stop(federation, "coordinator") == 0
-    federation.serve()
+    federation.serve("coordinator", *upgrading())
     federation.allow(100, "cam-1")
     model = federation.until_finished("r").model.sha256
     assert rounds(federation) == WHOLE
