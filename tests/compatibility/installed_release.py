@@ -61,10 +61,13 @@ def commit() -> str:
 
 def missing() -> str:
     """Return why the last release's tree is not there, as in an archive or a shallow clone; else an empty text."""
-    found = subprocess.run(["git", "cat-file", "-e", f"{commit()}^{{tree}}"], cwd=ROOT, capture_output=True, check=False)
-    if found.returncode == 0:
+    if git("cat-file", "-e", f"{commit()}^{{tree}}", check=False).returncode == 0:
         return ""
     return f"this tree lacks the last release's commit: git fetch origin {commit()}"
+
+
+def git(*words: str, check: bool = True) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=check)  # noqa: S607
 
 
 def last_release() -> Release:
@@ -96,7 +99,7 @@ def install(wheel: Path, directory: Path) -> Release:
 
 
 def _export(tree: str, directory: Path) -> None:
-    archive = subprocess.run(["git", "archive", "--format=tar", tree], cwd=ROOT, capture_output=True, check=True).stdout
+    archive = git("archive", "--format=tar", tree).stdout
     with tarfile.open(fileobj=BytesIO(archive)) as found:
         found.extractall(directory, filter="data")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.compatibility import installed_release
-from tests.compatibility.installed_release import ROOT, Release
+from tests.compatibility.installed_release import Release, git
 
 PROGRAMS = ("moonfed-client", "moonfed-coordinator", "moonfed-experiments", "moonfed-export")
 ORIGINS = """
@@ -22,7 +22,7 @@ FINDERS = 'import json, sys; print(json.dumps([getattr(found, "__module__", "") 
 
 
 def in_tree(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return git(*words).stdout.decode()
 
 
 def test_every_package_is_the_releases_own(last: Release) -> None:
@@ -51,7 +51,7 @@ def test_its_programs_run(program: str, last: Release) -> None:
 
 
 def test_a_tree_without_the_commit_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for root in (tmp_path, ROOT):  # no repository, and one without it
+    for root in (tmp_path, installed_release.ROOT):  # no repository, and one without it
         monkeypatch.setattr(installed_release, "ROOT", root)
         monkeypatch.setattr(installed_release, "NAMED", tmp_path / "LAST_RELEASE")
         (tmp_path / "LAST_RELEASE").write_text("0" * 40 + "\n")

@@ -87,12 +87,15 @@ def replicas(
         federation.enrol(*DEVICES)
     with balancer([first, second], tmp_path) as port:
         until(lambda: socket.create_connection(("127.0.0.1", port)).close() is None)
-        address = federation.state / "operator" / COORDINATOR_FILE
-        address.write_text(json.dumps(json.loads(address.read_text()) | {"address": f"127.0.0.1:{port}"}))
+        operator = federation.state / "operator" / COORDINATOR_FILE
+        operator.write_text(json.dumps(json.loads(operator.read_text()) | {"address": f"127.0.0.1:{port}"}))
         for name in DEVICES:
             with programs_of(federation, theirs):
-                start = federation.start_device if name in FAST else lambda *words: federation.start_device_for(2, *words)
-                start(name, "--coordinator", f"127.0.0.1:{port}")
+                address = ("--coordinator", f"127.0.0.1:{port}")
+                if name in FAST:
+                    federation.start_device(name, *address)
+                else:
+                    federation.start_device_for(2, name, *address)
         yield made
 
 

@@ -107,11 +107,11 @@ class Federation:
         return ready
 
     def enrol(self, *names: str) -> None:
-        token = json.loads(
-            run(self.program("moonfed-coordinator"), "token", "create", "--uses", str(len(names)), *self.operator, "--json")
-        )["token"]
+        words = ("token", "create", "--uses", str(len(names)), *self.operator, "--json")
+        token = json.loads(run(self.program("moonfed-coordinator"), *words))["token"]
         for name in names:
-            run(self.program("moonfed-client"), "enrol", token, "--name", name, "--state", str(self.directory / name))
+            state = str(self.directory / name)
+            run(self.program("moonfed-client"), "enrol", token, "--name", name, "--state", state)
 
     def start_device(self, name: str, *options: str, data: str | None = None) -> None:
         """Start a device with the data of its number (cam-1: device-1.npz); `data`: others, "" for inference only."""
