@@ -53,6 +53,11 @@ class Replicas:
         until(lambda: condition(self.federation.show("r")))
 
 
+def accepts(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port)):
+        return True
+
+
 def until(condition: Callable[[], bool]) -> None:
     """Wait until the replicas answer that a condition holds."""
     end = time.monotonic() + PATIENCE
@@ -86,7 +91,7 @@ def replicas(
     with programs_of(federation, theirs):
         federation.enrol(*DEVICES)
     with balancer([first, second], tmp_path) as port:
-        until(lambda: socket.create_connection(("127.0.0.1", port)).close() is None)
+        until(lambda: accepts(port))
         operator = federation.state / "operator" / COORDINATOR_FILE
         operator.write_text(json.dumps(json.loads(operator.read_text()) | {"address": f"127.0.0.1:{port}"}))
         for name in DEVICES:
