@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -78,6 +79,7 @@ class Federation:
     directory: Path
     parts: Path
     fleet: ChildProcesses
+    programs: Path = Path()  # the directory of the programs that are started next; by default, this interpreter's
     state: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -87,31 +89,35 @@ class Federation:
     def operator(self) -> tuple[str, ...]:
         return ("--identity", str(self.state / "operator"))
 
-    def serve(self, name: str = "coordinator", *options: str) -> None:
-        """Start the coordinator; a later start uses the same ports, so that the devices find it again."""
+    def program(self, name: str) -> str:
+        return str(self.programs / name)
+
+    def serve(self, name: str = "coordinator", *options: str) -> dict[str, Any]:
+        """Start the coordinator and return its ports; later starts use the same, so that the devices find it again."""
         ports = ("0", "0")
         kept = self.directory / "ports.json"
         if kept.is_file():
             ports = tuple(json.loads(kept.read_text()))
         self.fleet.start(
-            *(name, "moonfed-coordinator", "serve", "--state", str(self.state), "--json"),
+            *(name, self.program("moonfed-coordinator"), "serve", "--state", str(self.state), "--json"),
             *("--fleet-port", ports[0], "--enrolment-port", ports[1], *options),
         )
-        ready = json.loads(self.fleet.first_line(name))
+        ready: dict[str, Any] = json.loads(self.fleet.first_line(name))
         kept.write_text(json.dumps([str(ready["fleet_port"]), str(ready["enrolment_port"])]))
+        return ready
 
     def enrol(self, *names: str) -> None:
-        token = json.loads(
-            run("moonfed-coordinator", "token", "create", "--uses", str(len(names)), *self.operator, "--json")
-        )["token"]
+        words = ("token", "create", "--uses", str(len(names)), *self.operator, "--json")
+        token = json.loads(run(self.program("moonfed-coordinator"), *words))["token"]
         for name in names:
-            run("moonfed-client", "enrol", token, "--name", name, "--state", str(self.directory / name))
+            state = str(self.directory / name)
+            run(self.program("moonfed-client"), "enrol", token, "--name", name, "--state", state)
 
     def start_device(self, name: str, *options: str, data: str | None = None) -> None:
         """Start a device with the data of its number (cam-1: device-1.npz); `data`: others, "" for inference only."""
         source = str(self.parts / f"device-{name.split('-')[1]}.npz") if data is None else data
         self.fleet.start(
-            *(name, "moonfed-client", "run", *(("--data", source) if source else ())),
+            *(name, self.program("moonfed-client"), "run", *(("--data", source) if source else ())),
             *("--state", str(self.directory / name)),
             *("--threads", "1", "--sandbox", available_level(), *options),
         )
@@ -133,7 +139,8 @@ class Federation:
         kept.with_suffix(".new").replace(kept)
 
     def start_run(self, bundle: Path, name: str, *options: str) -> None:
-        run("moonfed-coordinator", "run", "start", str(bundle), "--name", name, *self.operator, *options)
+        words = ("run", "start", str(bundle), "--name", name)
+        run(self.program("moonfed-coordinator"), *words, *self.operator, *options)
 
     def show(self, name: str) -> control_pb2.Run:
         identity = load_identity(self.state / "operator")

@@ -22,6 +22,7 @@ CHUNK = 1 << 12  # small, so that a small model travels in several
 Place = tuple[str, int, int]
 Told = (
     fleet_pb2.Assignment
+    | fleet_pb2.ConnectReply
     | fleet_pb2.EligibilityCheck
     | fleet_pb2.EvaluationTask
     | fleet_pb2.RunEnded
@@ -98,7 +99,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             stopped.wait()
 
     def assign(self, assignment: Told) -> None:
-        """Send an assignment, a check, an evaluation, a target, or the end of a run."""
+        """Send an assignment, a check, an evaluation, a target, the end of a run, or any message."""
         self._tell(lambda: self.assignments.append(assignment))
 
     def _add_connected(self, number: int) -> None:
@@ -137,7 +138,9 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
         sent = max(0, len(self.assignments) - 1)  # whoever comes back hears of the newest again
         while self._wait_for_more_than(sent, context):
             sentence = self.assignments[sent]
-            if isinstance(sentence, fleet_pb2.RunEnded):
+            if isinstance(sentence, fleet_pb2.ConnectReply):
+                yield sentence
+            elif isinstance(sentence, fleet_pb2.RunEnded):
                 yield fleet_pb2.ConnectReply(ended=sentence)
             elif isinstance(sentence, fleet_pb2.TargetRelease):
                 yield fleet_pb2.ConnectReply(target=sentence)

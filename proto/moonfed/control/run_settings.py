@@ -25,7 +25,7 @@ from moonfed.control.kinds import (
 from moonfed.encodings import FLOAT32, Encodings
 from moonfed.errors import Corrupt, InvalidInput
 from moonfed.registry import Value
-from moonfed.version import GRAPH_PLAN_INTERFACE
+from moonfed.version import GRAPH_PLAN_INTERFACE, RELEASE
 
 MAX_SEED = 2**64 - 1
 MAX_BUFFER = 100_000
@@ -307,7 +307,9 @@ class RunSettings:
         for key, value in document.items():
             if key not in RUN_SETTINGS:
                 keys = ", ".join(sorted(RUN_SETTINGS))
-                raise InvalidInput(f"{key} (= {value!r}) is not a key of a run's recipe; the keys are {keys}")
+                raise InvalidInput(
+                    f"{key} (= {value!r}) is not a key of a run's recipe in moonfed {RELEASE}; the keys are {keys}"
+                )
         return cls(**{key: RUN_SETTINGS[key].kind.read(key, value) for key, value in document.items()})
 
     @classmethod

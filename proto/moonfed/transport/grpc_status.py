@@ -14,6 +14,7 @@ import grpc
 
 from moonfed import errors
 from moonfed.printable import printable
+from moonfed.version import CONTRACT_VERSION
 
 ERROR_KEY = "moonfed-error"
 DOCS_KEY = "moonfed-docs"
@@ -81,7 +82,8 @@ def from_rpc_error(error: grpc.RpcError) -> errors.MoonfedError:
         return _BY_NAME[name](details)
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return errors.VersionMismatch(
-            f"this port does not support the call ({details}); check the port and the coordinator's version"
+            f"this port does not support the call ({details}); this program uses contract version {CONTRACT_VERSION}: "
+            "check the port and the coordinator's release"
         )
     return _BY_CODE.get(code, errors.MoonfedError)(details)
 

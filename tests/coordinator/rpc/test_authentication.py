@@ -26,6 +26,7 @@ from moonfed.transport.identity import key_bytes, load_identity, new_key, save_i
 from moonfed.v1 import blob_pb2, control_pb2, fleet_pb2
 from moonfed.v1.control_pb2_grpc import ControlStub
 from moonfed.v1.fleet_pb2_grpc import FleetStub
+from moonfed.version import CONTRACT_VERSION
 from tests.coordinator.conftest import Fleet, fleet_in
 from tests.support import coordinator
 from tests.support.coordinator import ask, model_bytes
@@ -56,6 +57,18 @@ def test_the_enrolment_port_offers_enrolment_alone(fleet: Fleet) -> None:
         pytest.raises(VersionMismatch, match="does not support the call"),
     ):
         ask(FleetStub(channel).Report, fleet_pb2.ReportRequest(device="cam-1"))
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_call_that_only_a_later_release_has_is_told_both_versions(streamed: bool, fleet: Fleet) -> None:
+    channel, method = fleet.operator.channel, "/moonfed.v1.Control/Later"
+    codecs = (control_pb2.GetRunRequest.SerializeToString, control_pb2.Run.FromString)
+    call = channel.unary_stream(method, *codecs) if streamed else channel.unary_unary(method, *codecs)
+    with pytest.raises(VersionMismatch, match="Control/Later") as error:
+        ask(lambda asked, timeout: list(call(asked, timeout=timeout)) if streamed else call(asked, timeout=timeout),
+            control_pb2.GetRunRequest(run="run"))  # fmt: skip
+    assert str(error.value).count(CONTRACT_VERSION) == 2
+    assert fleet.operator.devices() == []
 
 
 def calls_in_anothers_name(device: coordinator.Device) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from moonfed.errors import (
 from moonfed.transport.client import to_message
 from moonfed.transport.identity import subject_of
 from moonfed.v1 import fleet_pb2
-from moonfed.version import CONTRACT_VERSION
+from moonfed.version import CONTRACT_VERSION, RELEASE
 from tests.edge_client.conftest import PROGRAM, Bundle, Device, wait_until_gone, write_samples
 from tests.faults.fleet import until
 from tests.support.authority import DAY, Authority
@@ -387,6 +387,20 @@ def test_a_malformed_name_ends_the_session_and_the_device_connects_again(
     assert f"the coordinator's reply is malformed: Assignment.run is {run!r}" in log
     assert "ignored: epochs is 0" in log
     assert all(line.isprintable() for line in log.split("\n"))
+
+
+def test_a_message_that_only_a_later_release_knows_is_ignored(
+    coordinator: Coordinator, device: Device, bundle: Bundle, samples: Path
+) -> None:
+    device.start(samples)
+    coordinator.assign(bundle.assignment())
+    coordinator.wait_for_update()
+    coordinator.assign(fleet_pb2.ConnectReply.FromString(b"\x9a\x06\x02\x08\x01"))  # field 99 holds a message
+    coordinator.assign(bundle.assignment(run="next"))
+    coordinator.wait_for_update(2)
+    assert len(coordinator.connect_requests) == 1
+    (line,) = [line for line in device.stop()[1].splitlines() if "ignored" in line]
+    assert RELEASE in line
 
 
 def test_a_damaged_stored_plan_is_fetched_again(

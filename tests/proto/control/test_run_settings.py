@@ -89,7 +89,9 @@ def test_the_document_has_every_setting_and_reads_as_the_same() -> None:
 
 
 def test_a_key_that_is_not_a_setting_is_named() -> None:
-    with pytest.raises(InvalidInput, match=r"method \(= 'moon'\) is not a key of a run's recipe; the keys are asynch"):
+    with pytest.raises(
+        InvalidInput, match=r"method \(= 'moon'\) is not a key of a run's recipe in moonfed [\d.]+; the keys are asynch"
+    ):
         RunSettings.from_json('{"method": "moon"}')
 
 

@@ -22,6 +22,7 @@ from moonfed.coordinator.storage.transient_errors import as_transient
 from moonfed.coordinator.support.error_log import ErrorLog
 from moonfed.errors import Denied, Untrusted
 from moonfed.transport.grpc_status import to_status
+from moonfed.version import CONTRACT_VERSION
 
 Handler = Any  # grpc.RpcMethodHandler, which has no type hints
 Admit = Callable[[Any], AbstractContextManager[None]]
@@ -58,13 +59,15 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
     ) -> Handler:
         """Wrap the method's handler."""
         handler = await continuation(handler_call_details)
+        if handler is None:  # of a later release, or for another port
+            return _unknown(handler_call_details.method)
         limited = handler_call_details.method.startswith(RATE_LIMITED)
         admit_one = _admit_enrolment if handler_call_details.method.startswith(ENROLMENT) else _admit
         admit = partial(admit_one, self._limiter) if limited else _unlimited
         abort = partial(self._abort, handler_call_details.method)
         ended = partial(self._observer.call_ended, handler_call_details.method)
         for kind, factory in _FACTORIES:
-            if handler is not None and getattr(handler, kind):
+            if getattr(handler, kind):
                 wrap = _wrapped_call if kind == "unary_unary" else _wrapped_stream
                 parse: Parse = request_parser(handler.request_deserializer)
                 deserialize: Parse | None = None  # the request is parsed once it is admitted
@@ -88,6 +91,17 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
         code, details, metadata = to_status(error)
         await context.abort(code, details[:MAX_DETAILS], metadata)
         raise asyncio.CancelledError  # abort has raised
+
+
+def _unknown(method: str) -> Handler:
+    """Reject a call of any kind without counting it: callers choose its name."""
+    name = method.rpartition(".")[2]
+    details = f"the coordinator uses contract version {CONTRACT_VERSION}, which lacks {name}"[:MAX_DETAILS]
+
+    async def reject(_requests: object, context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, details)
+
+    return grpc.stream_stream_rpc_method_handler(reject)
 
 
 def _serialize(serialize: Callable[[Any], bytes], reply: object) -> bytes:

@@ -39,6 +39,7 @@ from moonfed.transport.client import Backoff
 from moonfed.transport.identity import Identity, key_bytes
 from moonfed.v1 import fleet_pb2
 from moonfed.validate import require
+from moonfed.version import RELEASE
 
 if TYPE_CHECKING:
     from moonfed.edge_client.agent.device_metrics import DeviceMetrics
@@ -204,12 +205,14 @@ class Session:
         if reply.HasField("welcome"):
             self._on_welcome(reply.welcome)
             return
+        if reply.WhichOneof("reply") is None:
+            _log.info("ignored a message of a kind that only later releases of moonfed than %s know", RELEASE)
+            return
         try:
             require(reply.ByteSize() <= MAX_TASK_BYTES, "size", reply.ByteSize(), f"at most {MAX_TASK_BYTES} bytes")
             self._inbox.put(_read(reply))
         except InvalidInput as error:
-            subject = SUBJECTS.get(reply.WhichOneof("reply") or "", "a message")
-            _log.warning("%s is invalid and ignored: %s", subject, error)
+            _log.warning("%s is invalid and ignored: %s", SUBJECTS[reply.WhichOneof("reply") or ""], error)
 
     def _on_welcome(self, welcome: fleet_pb2.Welcome) -> None:
         self._first_contact.succeeded()
