@@ -71,7 +71,7 @@ class Exporter:
         )
         self.registry.register(collector)
         coordinator.runs.round_observers.append(self.recorder.round_ended)
-        with fsyncs_observed(self.recorder.fsynced), serving(self.registry, host, port) as opened:
+        with fsyncs_observed(self.recorder.fsynced), serving(self.registry, fleet, host, port) as opened:
             yield opened
 
 
