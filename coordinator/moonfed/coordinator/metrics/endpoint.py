@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 REQUEST_SECONDS = 10.0  # after which a silent client is cut off
 POLL_SECONDS = 0.1  # by which stopping is delayed
 HEALTH = "/health"
-_PLAIN = [("Content-Type", "text/plain")]
+_PLAIN = ("Content-Type", "text/plain")
 
 
 class _Handler(WSGIRequestHandler):
@@ -42,12 +42,12 @@ def _application(registry: CollectorRegistry, health: Callable[[], object]) -> A
         try:
             if environ["PATH_INFO"] == HEALTH:
                 health()
-                start_response("200 OK", _PLAIN)
+                start_response("200 OK", [_PLAIN])
                 return [b"healthy\n"]
             return export(environ, start_response)
         except Exception as error:
             log.write(logging.WARNING, type(error).__name__, "a scrape or health check failed: %s", error)
-            start_response("503 Service Unavailable", _PLAIN)
+            start_response("503 Service Unavailable", [_PLAIN])
             return [b"the coordinator's log has the reason\n"]
 
     return answer
