@@ -245,5 +245,5 @@ def test_a_device_enrols_once_and_connects(storage: Storage, tmp_path: Path) -> 
                 assert running.process.poll() is None, running.log.read_text()
                 time.sleep(0.1)
             (found,) = operator.devices()
-            assert (found.name, found.inference_only) == ("device-1", False)
+            assert (found.device, found.inference_only) == ("device-1", False)
             assert running.stop() < made.spec["terminationGracePeriodSeconds"]
