@@ -1,4 +1,4 @@
-"""Kubernetes' manifests: valid by the API's schemas, and consistent with each other, the programs and the documentation."""
+"""Kubernetes' manifests: valid by the API's schemas, and consistent with each other, the programs and their page."""
 
 from __future__ import annotations
 

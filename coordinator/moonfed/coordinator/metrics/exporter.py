@@ -58,6 +58,7 @@ class Exporter:
                 usage=usage.measure(),
                 registered=registered,
                 revoked=revoked,
+                releases=store.devices.by_release(),
                 replicas=replicas,
                 leases=len(store.leases.held()),
                 epsilon=highest_epsilon(store),
