@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -38,6 +39,17 @@ MOUNTED = Path("/mnt")  # where a container sees its ROOT
 _READ_ONLY = 'mount --make-rprivate / && mount --bind "$0" /mnt && mount -o remount,bind,ro / && exec "$@"'
 _VARIABLE = re.compile(r"\$\((\w+)\)")
 Document = dict[str, Any]
+
+
+@functools.cache
+def missing() -> str:
+    """Return the reason if manifests cannot be rendered here, else an empty text."""
+    if not shutil.which("kubectl"):
+        return "there is no kubectl: apt-get install kubernetes-client"
+    command = ["kubectl", "version", "--client", "--output=json"]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    kustomize = found.get("kustomizeVersion", "v2").lstrip("v").partition(".")[0]  # an old release names none
+    return "" if int(kustomize) >= 5 else "kubectl must be 1.27 or later, as Debian 13's kubernetes-client is"
 
 
 @functools.cache
@@ -71,7 +83,7 @@ def pod_of(workload: Document) -> Document:
 
 def variables(documents: Sequence[Document], container: Document, pod_name: str) -> dict[str, str]:
     """Return a container's variables."""
-    found = {}
+    found: dict[str, str] = {}
     for source in container.get("envFrom", []):
         found |= named(documents, "ConfigMap", source["configMapRef"]["name"])["data"]
     for entry in container.get("env", []):
@@ -189,7 +201,7 @@ class Pod:
         def moved(text: str) -> str:
             return place.sub(lambda match: f"{inside}{match[1]}", text)
 
-        given = {name: moved(value) for name, value in known.items()} | environment
+        given = {name: moved(value) for name, value in known.items()} | dict(environment)
         given |= {"PATH": f"{inside}/programs{os.pathsep}{os.environ['PATH']}", "TMPDIR": f"{inside}/tmp"}
         user = self.spec["securityContext"]["runAsUser"]
         prefix = [*_namespace(self.root), *_user(user)] if isolates() else []

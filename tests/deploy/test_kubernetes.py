@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,12 @@ import typer.main
 from moonfed.cli.program import app as export_app
 from moonfed.coordinator.cli.program import app as coordinator_app
 from moonfed.edge_client.cli import app as client_app
-from tests.deploy.pods import KUBERNETES, Document, expanded, named, pod_of, rendered, variables, workloads
+from tests.deploy.pods import KUBERNETES, Document, expanded, missing, named, pod_of, rendered, variables, workloads
 from tests.deploy.test_deploy import values
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text()
-pytestmark = pytest.mark.skipif(
-    not shutil.which("kubectl"), reason="there is no kubectl: apt-get install kubernetes-client"
-)
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 OVERLAYS = ("overlays/production", "overlays/test")
 DIRECTORIES = sorted(str(file.parent.relative_to(KUBERNETES)) for file in KUBERNETES.rglob("kustomization.yaml"))
 VERSIONS = ("1.30", kubernetes_validate.latest_version())  # the oldest that the page names, and the newest
@@ -39,7 +36,7 @@ APPLICATION = "app.kubernetes.io/name"
 
 def every() -> list[Any]:
     """Return each workload of an overlay as a parameter."""
-    if not shutil.which("kubectl"):
+    if missing():
         return []
     return [
         pytest.param(rendered(overlay), each, id=f"{overlay.rpartition('/')[2]}-{each['metadata']['name']}")
@@ -87,7 +84,7 @@ def parsed(documents: Sequence[Document], workload: Document) -> dict[str, Any]:
     entrypoint = re.findall(r'"([^"]+)"', values(dockerfile, "ENTRYPOINT")[0])
     pod_name = f"{workload['metadata']['name']}-1"
     given = expanded(container["args"], variables(documents, container, pod_name))
-    _, name, *arguments = [*entrypoint, *given]
+    name, *arguments = (*entrypoint[1:], *given)
     command: Any = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
     with command.make_context(name, arguments) as context:
         assert not context.args

@@ -24,14 +24,14 @@ from moonfed.coordinator.console.passwords import set_password
 from moonfed.serving.requests.api_keys import create_key
 from moonfed.transport.join_token import parse_token
 from tests.coordinator.conftest import new_bucket
-from tests.deploy.pods import WAIT, Pod, Running, isolates, named, rendered
+from tests.deploy.pods import WAIT, Pod, Running, isolates, missing, named, rendered
 from tests.support import postgresql
 from tests.support.model_repositories import linear, write_model
 from tests.support.server_certificates import write_certificate
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not shutil.which("kubectl"), reason="there is no kubectl: apt-get install kubernetes-client"),
+    pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
 LOCAL = ("--host=127.0.0.1", "--json")
 COORDINATOR = (*LOCAL, "--fleet-port=0", "--enrolment-port=0", "--metrics-host=127.0.0.1", "--metrics-port=0")
@@ -231,9 +231,8 @@ def test_a_device_enrols_once_and_connects(storage: Storage, tmp_path: Path) -> 
             parse_token(operator.create_token().token), address=f"127.0.0.1:{one.ports['enrolment']}"
         )
         made.give("token", {"join-token": str(token).encode()})
-        samples = {"inputs": np.zeros((8, 4), np.float32), "labels": np.arange(8) % 3}
         with (tmp_path / "samples.npz").open("wb") as file:
-            np.savez(file, **samples)
+            np.savez(file, inputs=np.zeros((8, 4), np.float32), labels=np.arange(8) % 3)
         made.give("data", {"device-1.npz": (tmp_path / "samples.npz").read_bytes()})
         for _ in range(2):  # a pod that starts again has a certificate, and the token is used up
             done = made.initialise()
