@@ -84,7 +84,7 @@ def parsed(documents: Sequence[Document], workload: Document) -> dict[str, Any]:
     entrypoint = re.findall(r'"([^"]+)"', values(dockerfile, "ENTRYPOINT")[0])
     pod_name = f"{workload['metadata']['name']}-1"
     given = expanded(container["args"], variables(documents, container, pod_name))
-    name, *arguments = (*entrypoint[1:], *given)
+    name, arguments = (entrypoint[1:] + given)[0], (entrypoint[1:] + given)[1:]
     command: Any = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
     with command.make_context(name, arguments) as context:
         assert not context.args
