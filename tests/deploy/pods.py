@@ -115,7 +115,7 @@ def write_volume(directory: Path, files: Mapping[str, bytes], mode: int, group: 
 @functools.cache
 def isolates() -> bool:
     """Return whether containers can have their own user and a read-only root here."""
-    return os.geteuid() == 0 and _runs([*_namespace(Path("/")), *_user(USER)])
+    return os.geteuid() == 0 and _runs([*namespace(Path("/")), *_user(USER)])
 
 
 @functools.cache
@@ -129,7 +129,7 @@ def _runs(prefix: Sequence[str]) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def _namespace(root: Path) -> list[str]:
+def namespace(root: Path) -> list[str]:
     return ["unshare", "--mount", "sh", "-c", _READ_ONLY, str(root)]
 
 
@@ -204,7 +204,7 @@ class Pod:
         given = {name: moved(value) for name, value in known.items()} | dict(environment)
         given |= {"PATH": f"{inside}/programs{os.pathsep}{os.environ['PATH']}", "TMPDIR": f"{inside}/tmp"}
         user = self.spec["securityContext"]["runAsUser"]
-        prefix = [*_namespace(self.root), *_user(user)] if isolates() else []
+        prefix = [*namespace(self.root), *_user(user)] if isolates() else []
         settings = [f"{name}={value}" for name, value in given.items()]
         return [*prefix, "env", "--ignore-environment", *settings, *map(moved, words), *changed]
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import ssl
 import stat
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,7 +25,7 @@ from moonfed.coordinator.console.passwords import set_password
 from moonfed.serving.requests.api_keys import create_key
 from moonfed.transport.join_token import parse_token
 from tests.coordinator.conftest import new_bucket
-from tests.deploy.pods import WAIT, Pod, Running, isolates, missing, named, rendered
+from tests.deploy.pods import WAIT, Pod, Running, isolates, missing, named, namespace, rendered
 from tests.support import postgresql
 from tests.support.model_repositories import linear, write_model
 from tests.support.server_certificates import write_certificate
@@ -107,10 +108,14 @@ def grace(made: Pod) -> float:
     return float(total - slept)
 
 
-def test_containers_have_their_own_user_and_a_read_only_root_here() -> None:
+def test_containers_have_their_own_user_and_a_read_only_root_here(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
     assert isolates()
+    for path, code in (("/mnt/inside", 0), (f"/var/outside-{os.getpid()}", 1)):
+        written = subprocess.run([*namespace(tmp_path), "touch", path], capture_output=True, check=False)
+        assert written.returncode == code, path
+    assert (tmp_path / "inside").exists()
 
 
 def test_two_replicas_start_answer_their_probes_and_end_in_time(storage: Storage, tmp_path: Path) -> None:
