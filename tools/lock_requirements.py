@@ -80,7 +80,12 @@ def roots() -> Mapping[str, list[str]]:
     torch = [requirement for requirement in project["dependencies"] if name_of(requirement) == "torch"]
     return {
         "device": [*light, *extras["images"]],
-        "coordinator": [*light, *_expanded("postgres", extras), *_expanded("s3", extras)],
+        "coordinator": [
+            *light,
+            *_expanded("console", extras),
+            *_expanded("postgres", extras),
+            *_expanded("s3", extras),
+        ],
         "server": [*light, *_expanded("serve", extras)],
         "tables": extras["tables"],
         "torch": torch,

@@ -62,6 +62,7 @@ def test_a_round_is_counted_with_its_updates_and_bytes(served: Fleet) -> None:
         assert found(served, "round_phase_seconds_count", phase=phase) == 1
     assert found(served, "devices_online") == found(served, "devices_eligible") == 1
     assert found(served, "round_attempt") == 1
+    assert found(served, "devices_by_release", release="other") == 1  # this device reports none
     assert found(served, "transaction_seconds_count") > 0
     assert found(served, "fsync_seconds_count") > 0
     assert found(served, "calls_total", method="Fleet/Submit", status="OK") == 1

@@ -47,6 +47,14 @@ def test_a_taken_name_uses_nothing_up(store: Store) -> None:
     assert uses_left(store, "secret") == 1
 
 
+def test_devices_are_counted_by_the_release_that_they_reported(store: Store) -> None:
+    for name, release in (("cam-1", "0.1.0"), ("cam-2", "0.1.0"), ("cam-3", "0.2.0"), ("cam-4", "")):
+        certificate = enrolled(store.devices, name)
+        if release:
+            store.devices.seen(name, {}, certificate, release=release)
+    assert store.devices.by_release() == {"0.1.0": 2, "0.2.0": 1, "": 1}
+
+
 def test_a_devices_record_is_updated(store: Store) -> None:
     certificate = enrolled(store.devices, "cam-1")
     store.devices.seen("cam-1", {"torch": "2.6"}, certificate)

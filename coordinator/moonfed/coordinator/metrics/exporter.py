@@ -58,6 +58,7 @@ class Exporter:
                 usage=usage.measure(),
                 registered=registered,
                 revoked=revoked,
+                releases=store.devices.by_release(),
                 replicas=replicas,
                 leases=len(store.leases.held()),
                 epsilon=highest_epsilon(store),
@@ -71,7 +72,7 @@ class Exporter:
         )
         self.registry.register(collector)
         coordinator.runs.round_observers.append(self.recorder.round_ended)
-        with fsyncs_observed(self.recorder.fsynced), serving(self.registry, host, port) as opened:
+        with fsyncs_observed(self.recorder.fsynced), serving(self.registry, fleet, host, port) as opened:
             yield opened
 
 

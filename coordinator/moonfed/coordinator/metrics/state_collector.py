@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -15,6 +17,8 @@ from moonfed.coordinator.support.error_log import log_error
 from moonfed.version import RELEASE
 
 _log = logging.getLogger(__name__)
+MOST_RELEASES, OTHER = 8, "other"
+_RELEASE = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}([.+-]?[a-z0-9]{1,12})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +28,7 @@ class StorageState:
     usage: Usage
     registered: int  # devices
     revoked: int  # devices
+    releases: Mapping[str, int] = field(default_factory=dict)  # devices by the release that they reported
     replicas: int  # coordinators that share the database and are alive, this one included
     leases: int  # runs whose unexpired lease is this coordinator's
     epsilon: float = 0.0  # the highest that a run with privacy, which has not ended, has spent
@@ -91,6 +96,8 @@ def _usage_metrics(found: StorageState) -> Iterable[Metric]:
     usage = found.usage
     yield _gauge("moonfed_devices_registered", "Devices in the registry, which replicas share", found.registered)
     yield _gauge("moonfed_devices_revoked", "Revoked devices in the registry", found.revoked)
+    text = "Devices in the registry by the release of moonfed that they reported last"
+    yield _labelled("moonfed_devices_by_release", text, "release", bounded(found.releases))
     yield _gauge("moonfed_replicas", "Coordinators that share the database and are alive", found.replicas)
     yield _gauge("moonfed_leases", "Runs whose lease this coordinator holds in a shared database", found.leases)
     text = "Highest epsilon that a run which has not ended has spent; 0: none has differential privacy"
@@ -99,6 +106,13 @@ def _usage_metrics(found: StorageState) -> Iterable[Metric]:
     yield _gauge("moonfed_blob_bytes", "Bytes of the blobs that runs and releases refer to", usage.blob_bytes)
     yield _gauge("moonfed_state_bytes", "Bytes of the files in the state directory", usage.state_bytes)
     yield _gauge("moonfed_disk_free_bytes", "Free bytes of the state directory's file system", usage.free_bytes)
+
+
+def bounded(releases: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the most frequent releases, and all others as one, because devices can report what they like."""
+    valid = Counter({release: number for release, number in releases.items() if _RELEASE.fullmatch(release)})
+    kept = dict(sorted(valid.items(), key=lambda item: (-item[1], item[0]))[:MOST_RELEASES])
+    return kept | {OTHER: sum(releases.values()) - sum(kept.values())}
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

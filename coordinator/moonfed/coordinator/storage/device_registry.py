@@ -99,6 +99,12 @@ class DeviceRegistry:
             known, revoked_ones = connection.execute(sql.select(sql.func.count(), revoked)).one()
         return int(known), int(revoked_ones)
 
+    def by_release(self) -> dict[str, int]:
+        """Return the number of devices that last reported each release of moonfed; "" of those that never connected."""
+        counted = sql.select(_columns.release, sql.func.count()).group_by(_columns.release)
+        with self._transactions.read() as connection:
+            return {str(release): int(number) for release, number in connection.execute(counted)}
+
     # Enrolment
 
     def enrol(self, device: str, issued: Issued, secret_sha256: str) -> bool:
