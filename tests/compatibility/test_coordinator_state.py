@@ -45,7 +45,7 @@ def test_everything_is_there(operator: Coordinator) -> None:
     (release,) = operator.releases("digits")
     assert (release.version, release.run) == (1, "digits")
     installed = {device.device: device.state for device in operator.deployed_devices("digits")}
-    assert installed == {name: "installed" for name in ("cam-1", "cam-2", "cam-3")}
+    assert installed == dict.fromkeys(("cam-1", "cam-2", "cam-3"), "installed")
     assert [found.round for found in operator.evaluations("digits")] == [3]
     assert operator.privacy("private").epsilon > 0
 
