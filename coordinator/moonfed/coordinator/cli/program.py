@@ -51,7 +51,8 @@ app.command("console-password")(console_password)
 
 def main() -> None:
     """Run moonfed-coordinator."""
-    run_program(app, PROGRAM, extra="console" if sys.argv[1:2] == ["console"] else "coordinator")
+    of_console = sys.argv[1:2] in (["console"], ["console-password"])
+    run_program(app, PROGRAM, extra="console" if of_console else "coordinator")
 
 
 @app.command()
