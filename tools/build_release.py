@@ -4,8 +4,7 @@
 
 The source distribution and, from it, the wheel; the wheel's bill of materials; SHA256SUMS of the three, and its
 signature by an OpenSSH key. They are built offline from the last commit, and so have no file that is not committed. One
-commit, key (Ed25519), Python and setuptools
-give the same bytes, whatever the directory, the user, the umask and the time.
+commit, key (Ed25519), Python and setuptools give the same bytes, whatever the directory, user, umask and time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Install what `make release` built, in an empty environment for each extra, and print a table of their sizes.
 
-Every program must start in each, and what an extra is for must be importable; without its extra, a command must name it.
-pip installs the versions of constraints.txt, and the build of torch that its configuration finds, which should be the one
-without CUDA. Environments are made in build/, one at a time.
+Every program must start in each, and what an extra is for must be importable; without the extra, a command must name
+it. pip installs the versions of constraints.txt, and the build of torch that its configuration finds, which should be
+the one without CUDA. Environments are made in build/, one at a time.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ NOT_INSTALLED = {  # and why
     "dev": "development",
 }
 WITHOUT_EXTRA = {  # commands that a device's installation does not have
-    "coordinator": ("moonfed-coordinator", "serve"),
-    "console": ("moonfed-coordinator", "console"),
-    "export": ("moonfed-export", "bundle", *"--model mlp --input 4x4x1 --classes 2 --method fedavg --output b".split()),
-    "serve": ("moonfed-export", "serve", "models"),
-    "experiments": ("moonfed-experiments", "partition", "digits", "--output", "parts"),
+    "coordinator": "moonfed-coordinator serve",
+    "console": "moonfed-coordinator console",
+    "export": "moonfed-export bundle --model mlp --input 4x4x1 --classes 2 --method fedavg --output bundle",
+    "serve": "moonfed-export serve models",
+    "experiments": "moonfed-experiments partition digits --output parts",
 }
 PROGRAMS = tuple(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"])
 
@@ -107,9 +107,9 @@ def check_programs(environment: Path, version: str) -> None:
 def check_missing_extras(environment: Path) -> None:
     """Raise TrialError unless commands whose extra is missing name it in one sentence."""
     for extra, command in WITHOUT_EXTRA.items():
-        done = _run(environment, *command)
+        done = _run(environment, *command.split())
         if done.returncode != 3 or f"moonfed[{extra}]" not in done.stderr or "Traceback" in done.stderr:
-            raise TrialError(f"{' '.join(command)} printed {done.stderr!r}, exit code {done.returncode}")
+            raise TrialError(f"{command} printed {done.stderr!r}, exit code {done.returncode}")
 
 
 def check_imports(environment: Path, modules: str) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import zstandard
 from typer.testing import CliRunner
 
+from moonfed.blobs.compression import zstd
 from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE, open_store
 from moonfed.errors import InvalidInput, NotFound, UntrustedBundle, WrongState
 from moonfed.experiments.cli import app
@@ -262,4 +262,4 @@ def _write(path: Path, member: tarfile.TarInfo, content: bytes) -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         archive.addfile(member, io.BytesIO(content))
-    path.write_bytes(zstandard.compress(packed.getvalue()))
+    path.write_bytes(zstd.compress(packed.getvalue()))
