@@ -27,6 +27,7 @@ from tools.lock_requirements import ROOT
 
 SUMS = "SHA256SUMS"
 NAMESPACE = "file"  # OpenSSH's name for signatures of files
+EPOCH = 1_593_835_520  # the time of files in a wheel of the working tree, which has no commit
 _CALL_HOOK = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
 _DESCRIBING = ("CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "constraints.txt", "pyproject.toml")
 
@@ -63,7 +64,7 @@ def build_wheel(directory: Path) -> Path:
     with tempfile.TemporaryDirectory() as temporary:
         source = Path(temporary) / "source"
         copy_sources(source)
-        return _build("build_wheel", source, directory, epoch=0x5F000000)
+        return _build("build_wheel", source, directory, EPOCH)
 
 
 def copy_sources(target: Path) -> None:
