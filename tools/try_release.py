@@ -13,7 +13,6 @@ import tempfile
 import venv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import tomllib
@@ -22,7 +21,7 @@ from tools.lock_requirements import CONSTRAINTS, ROOT
 
 MEGABYTE = 1_000_000
 LARGEST_DEVICE = 1_200 * MEGABYTE  # with torch without CUDA
-LARGEST_ADDITION = 60 * MEGABYTE  # where torch and numpy are there already, without bytecode
+LARGEST_ADDITION = 60 * MEGABYTE  # where torch and numpy are already, without bytecode
 ON_DEVICE = "moonfed.edge_client.agent.main, moonfed.edge_client.worker.trainer"
 NEEDED = {  # what the extra is for, and is not there without it
     "images": "PIL.Image",
@@ -63,22 +62,9 @@ class TrialError(Exception):
     """A program that does not do in an environment what it should; the text is a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """The bytes of an environment's files, and those of them that are bytecode."""
-
-    everything: int
-    bytecode: int
-
-    @classmethod
-    def of(cls, directory: Path) -> Size:
-        """Add up the files in a directory; links count nothing."""
-        files = [path for path in directory.rglob("*") if path.is_file() and not path.is_symlink()]
-        compiled = [path for path in files if path.suffix == ".pyc"]
-        return cls(sum(path.stat().st_size for path in files), sum(path.stat().st_size for path in compiled))
-
-    def __sub__(self, earlier: Size) -> Size:
-        return Size(self.everything - earlier.everything, self.bytecode - earlier.bytecode)
+def size(directory: Path) -> int:
+    """Return the bytes of a directory's files; links count nothing."""
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 @contextmanager
@@ -91,9 +77,12 @@ def empty_environment() -> Iterator[Path]:
 
 
 def install(environment: Path, *requirements: str) -> None:
-    """Install requirements, in the versions of constraints.txt."""
+    """Install requirements, in the versions of constraints.txt, without bytecode."""
     pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install", "--quiet"]
-    subprocess.run([*pip, "--disable-pip-version-check", "--constraint", str(CONSTRAINTS), *requirements], check=True)
+    subprocess.run(
+        [*pip, "--no-compile", "--disable-pip-version-check", "--constraint", str(CONSTRAINTS), *requirements],
+        check=True,
+    )
 
 
 def check_programs(environment: Path, version: str) -> None:
@@ -127,30 +116,46 @@ def _run(environment: Path, program: str, *words: str) -> subprocess.CompletedPr
         return subprocess.run(command, cwd=directory, env=settings, capture_output=True, text=True)
 
 
-def try_device(artefact: Path, version: str) -> tuple[Size, Size]:
-    """Install a device where torch and numpy are; return the environment's size, and what moonfed added to it."""
+def compile_bytecode(environment: Path) -> None:
+    """Compile every module, as pip does without --no-compile."""
+    python = str(environment / "bin" / "python")
+    subprocess.run([python, "-m", "compileall", "-qq", str(environment / "lib")])  # torch has files for other Pythons
+
+
+def try_device(artefact: Path, version: str) -> Iterator[str]:
+    """Install a device where torch and numpy are already; yield the rows of its size, and of what moonfed added.
+
+    Raises TrialError if that is too large.
+    """
     with empty_environment() as environment:
         install(environment, "torch", "numpy")
-        before = Size.of(environment)
+        there = size(environment)
         install(environment, str(artefact))
         check_programs(environment, version)
         check_imports(environment, ON_DEVICE)
         check_missing_extras(environment)
-        whole = Size.of(environment)
-        return whole, whole - before
+        plain = size(environment)
+        yield _row("device where torch and numpy are already", plain - there)
+        yield _row("device", plain)
+        compile_bytecode(environment)
+        whole = size(environment)
+        yield _row("device, with bytecode", whole)
+    for bytes_, limit in ((plain - there, LARGEST_ADDITION), (whole, LARGEST_DEVICE)):
+        if bytes_ > limit:
+            raise TrialError(f"a device has {bytes_:,} bytes; it must have at most {limit:,}")
 
 
-def try_extra(wheel: Path, extra: str, version: str) -> Size:
-    """Install the wheel with an extra; return the environment's size."""
+def try_extra(artefact: Path, extra: str, version: str) -> int:
+    """Install an artefact with an extra; return the environment's bytes."""
     with empty_environment() as environment:
-        install(environment, f"{wheel}[{extra}]")
+        install(environment, f"{artefact}[{extra}]")
         check_programs(environment, version)
         check_imports(environment, NEEDED[extra])
-        return Size.of(environment)
+        return size(environment)
 
 
-def _row(name: str, size: Size) -> str:
-    return f"| {name} | {size.everything / MEGABYTE:,.0f} | {size.bytecode / MEGABYTE:,.0f} |"
+def _row(name: str, bytes_: int) -> str:
+    return f"| {name} | {bytes_ / MEGABYTE:,.0f} |"
 
 
 def try_release(directory: Path, extras: Sequence[str]) -> Iterator[str]:
@@ -160,15 +165,9 @@ def try_release(directory: Path, extras: Sequence[str]) -> Iterator[str]:
     """
     (wheel,), (sdist,) = directory.glob("*.whl"), directory.glob("*.tar.gz")
     version = wheel.name.split("-")[1]
-    yield "| installation | MB | of it bytecode |\n| --- | --- | --- |"
-    whole, added = try_device(wheel, version)
-    yield _row("device", whole)
-    yield _row("device, without torch and numpy", added)
-    if whole.everything > LARGEST_DEVICE:
-        raise TrialError(f"a device has {whole.everything:,} bytes; it must have at most {LARGEST_DEVICE:,}")
-    if added.everything - added.bytecode > LARGEST_ADDITION:
-        raise TrialError(f"{added.everything - added.bytecode:,} bytes without torch; at most {LARGEST_ADDITION:,}")
-    yield _row("device, from the source distribution", try_device(sdist, version)[0])
+    yield "| installation | MB |\n| --- | --- |"
+    yield from try_device(wheel, version)
+    yield _row("`images`, from the source distribution", try_extra(sdist, "images", version))
     for extra in extras:
         yield _row(f"`{extra}`", try_extra(wheel, extra, version))
 
