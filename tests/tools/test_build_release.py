@@ -140,7 +140,7 @@ def test_changes_that_are_not_committed_are_refused(repository: Path, tmp_path: 
 def verified(directory: Path, key: Path) -> bool:
     """Return whether the commands in docs/supply-chain.md accept the files."""
     (allowed := key.with_suffix(".allowed")).write_text(f"moonfed {key.with_suffix('.pub').read_text()}")
-    command = ["ssh-keygen", "-Y", "verify", "-f", allowed, "-I", "moonfed", "-n", "file", "-s", f"{SUMS}.sig"]
+    command = ["ssh-keygen", "-Y", "verify", "-f", str(allowed), "-I", "moonfed", "-n", "file", "-s", f"{SUMS}.sig"]
     signed = subprocess.run(command, cwd=directory, input=(directory / SUMS).read_bytes(), capture_output=True)
     summed = subprocess.run(["sha256sum", "--check", "--strict", SUMS], cwd=directory, capture_output=True)  # noqa: S607
     return signed.returncode == 0 and summed.returncode == 0
