@@ -13,7 +13,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 CPU_TORCH := { $(INSTALL) uv && UV_HTTP_RETRIES=0 $(BIN)/uv pip install --quiet --python $(BIN)/python \
 	--constraint constraints.txt --torch-backend=cpu torch 2> /dev/null; } # gigabytes of CUDA less
 
-.PHONY: setup demo test quick processors soak images lower-bounds old-torch python314 search fuzz audit requirements results screenshots wheel lint bench proto operators layers docs reference
+.PHONY: setup demo test quick processors soak images lower-bounds old-torch python314 search fuzz audit requirements results screenshots release lint bench proto operators layers docs reference
 
 setup: $(INSTALLED) ## makes .venv with everything, and build/ with the servers that tests compare ours with
 
@@ -74,8 +74,9 @@ audit: setup ## checks the pinned versions against advisories; exit code 10 if n
 requirements: setup ## regenerates requirements/*.txt, with the sha256 of every file, from pyproject.toml and constraints.txt
 	$(BIN)/python -m tools.lock_requirements
 
-wheel: setup ## builds the wheel with its bill of materials and their checksums in dist/
+release: setup ## builds the release in dist/, RELEASE_KEY= signs it, and tries it in an empty environment for each extra: NN minutes
 	$(BIN)/python -m tools.build_release
+	$(BIN)/python -m tools.try_release
 
 results: setup ## draws and tabulates the runs in docs/results
 	$(BIN)/python -m tools.draw_results

@@ -9,7 +9,8 @@ ENV PIP_NO_CACHE_DIR=1 NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=all
 RUN python3 -c "import torch; print(torch.__file__, torch.__version__, torch.version.cuda)" > /tmp/torch.txt \
     && python3 -c "import numpy; print(f'numpy=={numpy.__version__}')" > /tmp/numpy.txt
 RUN python3 -m pip install --constraint /tmp/numpy.txt \
-    "cryptography>=42" "grpcio>=1.81.1" "numpy>=1.26" "protobuf>=6.33.5,<7" "typer>=0.16" "zstandard>=0.23" "pillow>=10"
+    "cryptography>=42" "grpcio>=1.81.1" "numpy>=1.26" "protobuf>=6.33.5,<7" "typer>=0.16" "pillow>=10" \
+    "backports.zstd>=1.0; python_version < '3.14'"
 COPY . /tmp/moonfed
 RUN python3 -m pip install --no-deps /tmp/moonfed && rm -r /tmp/moonfed \
     && python3 -c "import torch; print(torch.__file__, torch.__version__, torch.version.cuda)" | diff /tmp/torch.txt - \

@@ -1,171 +1,160 @@
-"""Build moonfed's wheel, its bill of materials (SBOM) in CycloneDX, and the SHA256SUMS of both: `make wheel`.
+"""Build moonfed's release in dist/: `make release`.
 
-The bill of materials names the wheel by its sha256, and every distribution that the wheel needs, in the version pinned
-in constraints.txt; those of extras are optional. The same input gives the same bytes: there is no time stamp.
+    make release RELEASE_KEY=~/.ssh/moonfed-release
+
+The source distribution and, from it, the wheel; the wheel's bill of materials; SHA256SUMS of the three, and its
+signature by an OpenSSH key. They are built offline from the last commit, and so have no file that is not committed. One
+commit, key (Ed25519), Python and setuptools give the same bytes, whatever the directory, user, umask and time.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
-import json
+import io
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from email.parser import Parser
-from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
-from typing import Any
-from uuid import NAMESPACE_OID, uuid5
-from zipfile import ZipFile
 
 import tomllib
-from cyclonedx.model import HashAlgorithm, HashType
-from cyclonedx.model.bom import Bom
-from cyclonedx.model.component import Component, ComponentScope, ComponentType
-from cyclonedx.model.license import DisjunctiveLicense
-from cyclonedx.output import make_outputter
-from cyclonedx.schema import OutputFormat, SchemaVersion
-from packageurl import PackageURL
-from packaging.requirements import Requirement
 
-from tools.lock_requirements import CONSTRAINTS, ROOT, normalised, read_pinned
+from tools.bill_of_materials import bill_of_materials
+from tools.lock_requirements import ROOT
 
-DEVELOPMENT = "dev"  # the extra that only development needs
+SUMS = "SHA256SUMS"
+NAMESPACE = "file"  # OpenSSH's name for signatures of files
+EPOCH = 1_593_835_520  # the time of files in a wheel of the working tree, which has no commit
+_CALL_HOOK = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
+_DESCRIBING = ("CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "constraints.txt", "pyproject.toml")
+
+
+class ReleaseError(Exception):
+    """A release that cannot be built; the text is a sentence for whoever builds it."""
+
+
+def build_release(root: Path, directory: Path, key: Path | None) -> list[Path]:
+    """Build the release of a repository's last commit in a directory, and return its files.
+
+    `key`: the OpenSSH private key that signs, or a public key whose private half ssh-agent holds; None: unsigned.
+    Raises ReleaseError if files have changes that are not committed, or if the key cannot sign.
+    """
+    if changed := _git(root, "status", "--porcelain", "--untracked-files=no").decode().splitlines():
+        raise ReleaseError(f"the working tree has changes that are not committed: {changed[0][3:]}; commit them first")
+    epoch = int(_git(root, "log", "-1", "--format=%ct"))
+    with tempfile.TemporaryDirectory() as temporary:
+        committed, unpacked = Path(temporary) / "committed", Path(temporary) / "unpacked"
+        _unpack(_git(root, "archive", "HEAD"), committed)
+        sdist = build_sdist(committed, directory, epoch)
+        _unpack(sdist.read_bytes(), unpacked)
+        (source,) = unpacked.iterdir()
+        wheel = _build("build_wheel", source, directory, epoch)
+    bill = directory / f"{'-'.join(wheel.name.split('-')[:2])}.cdx.json"
+    bill.write_bytes(bill_of_materials(wheel))
+    sums = directory / SUMS
+    sums.write_text("".join(f"{_sha256(path)}  {path.name}\n" for path in (bill, wheel, sdist)))
+    return [bill, wheel, sdist, sums, *([sign(sums, key)] if key else [])]
 
 
 def build_wheel(directory: Path) -> Path:
-    """Build the wheel offline, from a copy, because files in the working tree's build folders would end up in it."""
-    described = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    """Build the wheel of the working tree in a directory, without what lies in the tree's build folders."""
     with tempfile.TemporaryDirectory() as temporary:
-        source = Path(temporary)
-        for part in {Path(folder).parts[0] for folder in described["package-dir"].values()}:
-            shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        for name in ("pyproject.toml", "README.md", "LICENSE"):
-            shutil.copy(ROOT / name, source)
-        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
-        subprocess.run([*pip, "--wheel-dir", str(directory), str(source)], cwd=source, check=True)
-    (built,) = directory.glob("moonfed-*.whl")
-    return built
+        source = Path(temporary) / "source"
+        copy_sources(source)
+        return _build("build_wheel", source, directory, EPOCH)
 
 
-def bill_of_materials(wheel: Path) -> bytes:
-    """Return the wheel's bill of materials, CycloneDX JSON 1.6 as UTF-8."""
-    metadata = Parser().parsestr(_metadata(wheel))
-    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    product = Component(
-        type=ComponentType.LIBRARY,
-        bom_ref="moonfed",
-        name="moonfed",
-        version=metadata["Version"],
-        purl=PackageURL(type="pypi", name="moonfed", version=metadata["Version"]),
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=sha256)],
-        licenses=[DisjunctiveLicense(id=metadata["License-Expression"])],
-    )
-    requirements = [Requirement(text) for text in metadata.get_all("Requires-Dist", [])]
-    graph = _graph(requirements)
-    required = _reachable((name_ for name_, extra in _roots(requirements) if not extra), graph)
-    components = {name: _component(name, version, name in required) for name, version in _versions(graph)}
-    bill = Bom(serial_number=uuid5(NAMESPACE_OID, sha256), components=components.values())
-    bill.metadata.component = product
-    bill.register_dependency(product, [components[name] for name, _ in _roots(requirements) if name in components])
-    for name, component in components.items():
-        bill.register_dependency(component, [components[each] for each in graph[name] if each in components])
-    document: dict[str, Any] = json.loads(
-        make_outputter(bill, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string()
-    )
-    del document["metadata"]["timestamp"]
-    return (json.dumps(document, indent=2, sort_keys=True) + "\n").encode()
+def copy_sources(target: Path) -> None:
+    """Copy what the working tree has of the packages, and what describes them."""
+    described = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    for part in {"requirements", *(Path(folder).parts[0] for folder in described["package-dir"].values())}:
+        shutil.copytree(ROOT / part, target / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in _DESCRIBING:
+        shutil.copy(ROOT / name, target)
 
 
-def _metadata(wheel: Path) -> str:
-    with ZipFile(wheel) as archive:
-        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        return archive.read(name).decode()
+def build_sdist(source: Path, directory: Path, epoch: int) -> Path:
+    """Build the source distribution, and write it again without owners, times, modes and an order of its own."""
+    sdist = _build("build_sdist", source, directory, epoch)
+    with tarfile.open(sdist) as archive:
+        contents = {member.name: archive.extractfile(member) for member in archive if member.isfile()}
+        files = {name: content.read() for name, content in contents.items() if content}
+    with (
+        sdist.open("wb") as raw,
+        gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=epoch) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name, content in sorted(files.items()):
+            member = tarfile.TarInfo(name)  # mode 0644, owner 0
+            member.size, member.mtime = len(content), epoch
+            archive.addfile(member, io.BytesIO(content))
+    return sdist
 
 
-def _roots(requirements: Iterable[Requirement]) -> Iterator[tuple[str, bool]]:
-    """Yield the wheel's requirements, and whether they belong to an extra; those of development are omitted."""
-    for requirement in requirements:
-        marker = str(requirement.marker or "")
-        if requirement.name != "moonfed" and f'extra == "{DEVELOPMENT}"' not in marker:
-            yield normalised(requirement.name), "extra ==" in marker
+def sign(sums: Path, key: Path) -> Path:
+    """Sign a file with an OpenSSH key; raise ReleaseError if the key cannot."""
+    command = ["ssh-keygen", "-q", "-Y", "sign", "-f", str(key), "-n", NAMESPACE, str(sums)]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise ReleaseError(f"RELEASE_KEY is {key}; ssh-keygen cannot sign with it: {reason[0]}")
+    return sums.with_name(f"{sums.name}.sig")
 
 
-def _graph(requirements: Iterable[Requirement]) -> dict[str, list[str]]:
-    """Return the requirements of each distribution, starting with the wheel's, from the installed metadata."""
-    graph: dict[str, list[str]] = {}
-    pending = [(normalised(each.name), each.extras) for each in requirements if _is_ours(each)]
-    while pending:
-        name, extras = pending.pop()
-        needed = [] if name == "moonfed" else list(_needed(name, extras))
-        known = graph.setdefault(name, [])
-        fresh = [each for each in needed if normalised(each.name) not in known]
-        known.extend(dict.fromkeys(normalised(each.name) for each in fresh))
-        pending.extend((normalised(each.name), each.extras) for each in fresh)
-    graph.pop("moonfed", None)
-    return graph
+def _build(hook: str, source: Path, directory: Path, epoch: int) -> Path:
+    """Call setuptools' hook in the source's directory."""
+    with tempfile.TemporaryDirectory() as temporary:
+        subprocess.run(
+            [sys.executable, "-c", _CALL_HOOK, hook, temporary],
+            cwd=source,
+            env={**os.environ, "SOURCE_DATE_EPOCH": str(epoch)},
+            umask=0o022,
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+        (built,) = Path(temporary).iterdir()
+        return Path(shutil.copy(built, directory))
 
 
-def _is_ours(requirement: Requirement) -> bool:
-    return f'extra == "{DEVELOPMENT}"' not in str(requirement.marker or "")
+def _unpack(archive: bytes, directory: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        opened.extractall(directory, filter="data")
 
 
-def _needed(name: str, extras: Iterable[str]) -> Iterator[Requirement]:
-    """Yield the requirements of an installed distribution in this environment."""
-    try:
-        texts = requires(name) or []
-    except PackageNotFoundError:  # for another platform
-        return
-    for text in texts:
-        requirement = Requirement(text)
-        if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
-            yield requirement
+def _git(root: Path, *words: str) -> bytes:
+    return subprocess.run(["git", "-C", str(root), *words], stdout=subprocess.PIPE, check=True).stdout  # noqa: S607
 
 
-def _reachable(roots: Iterable[str], graph: Mapping[str, list[str]]) -> set[str]:
-    found: set[str] = set()
-    pending = list(roots)
-    while pending:
-        name = pending.pop()
-        if name not in found:
-            found.add(name)
-            pending.extend(graph.get(name, ()))
-    return found
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _versions(graph: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
-    """Yield each distribution with the version pinned for this Python."""
-    environment = {(each.name): each.version for each in read_pinned(CONSTRAINTS.read_text()) if _applies(each.marker)}
-    for name in sorted(graph):
-        if name in environment:
-            yield name, environment[name]
-
-
-def _applies(marker: str) -> bool:
-    return not marker or bool(Requirement(f"x; {marker}").marker.evaluate())  # type: ignore[union-attr]
-
-
-def _component(name: str, version: str, required: bool) -> Component:
-    url = PackageURL(type="pypi", name=name, version=version)
-    scope = ComponentScope.REQUIRED if required else ComponentScope.OPTIONAL
-    return Component(
-        type=ComponentType.LIBRARY, bom_ref=url.to_string(), name=name, version=version, purl=url, scope=scope
-    )
+def _key() -> Path | None:
+    """Return the file that RELEASE_KEY names, if it names one."""
+    if not (named := os.environ.get("RELEASE_KEY", "")):
+        return None
+    key = Path(named).expanduser()
+    if not key.is_file():
+        raise ReleaseError(f"RELEASE_KEY is {named}; it must be the file of an OpenSSH key")
+    return key
 
 
 def main() -> None:
-    """Write the wheel, its bill of materials and their checksums to dist/."""
+    """Write the release to dist/, and print its checksums."""
     directory = ROOT / "dist"
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir()
-    wheel = build_wheel(directory)
-    bill = wheel.with_name(f"{'-'.join(wheel.name.split('-')[:2])}.cdx.json")
-    bill.write_bytes(bill_of_materials(wheel))
-    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in (wheel, bill)]
-    (directory / "SHA256SUMS").write_text("".join(sums))
-    print("".join(sums), end="")
+    try:
+        key = _key()
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        build_release(ROOT, directory, key)
+    except ReleaseError as error:
+        sys.exit(f"make release: {error}")
+    print((directory / SUMS).read_text(), end="")
+    if key is None:
+        print(f"{SUMS} is not signed: RELEASE_KEY names no key")
 
 
 if __name__ == "__main__":

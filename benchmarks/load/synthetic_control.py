@@ -84,7 +84,7 @@ class SyntheticControl(control_pb2_grpc.ControlServicer):
                 enrolled=now,
                 labels={"site": f"site-{number % 20}", "board": "orin-nano", "firmware": f"2.{number % 7}"},
                 platform={"architecture": "aarch64", "memory_bytes": "8000000000", "python": "3.10"},
-                release="0.1.0",
+                release="0.2.0",
                 rounds=number,
                 last_result=control_pb2.DeviceResult(run=RUN, round=ROUNDS, attempt=1, outcome="counted", time=now),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import tomllib
 
+from moonfed.version import RELEASE
 from tests.test_mirroring import PARTS
 from tools.build_release import build_wheel
 
@@ -40,6 +42,15 @@ for name in names:
             raise
     else:
         assert str(root) in module.__file__, module.__file__
+"""
+
+
+USER_CODE = """
+import moonfed.client, moonfed.control.runs, moonfed.coordinator.server, moonfed.edge_client.settings, moonfed.errors
+import moonfed.experiments.demo, moonfed.export.bundle_builder, moonfed.plan.selection, moonfed.release.publish
+import moonfed.serving.server, moonfed.transport.client, moonfed.v1.fleet_pb2
+reveal_type(moonfed.client.Coordinator.close)
+reveal_type(moonfed.plan.selection.AUTO)
 """
 
 
@@ -93,7 +104,7 @@ def unrelated(tmp_path: Path) -> Path:
 
 def test_installation_adds_one_top_level_package(environment: Path) -> None:
     added = (environment / "added").read_text().splitlines()
-    assert added == ["moonfed", f"moonfed-{SETTINGS['project']['version']}.dist-info"]
+    assert added == ["moonfed", f"moonfed-{RELEASE}.dist-info"]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -105,3 +116,10 @@ def test_programs_start_next_to_unrelated_files(program: str, environment: Path,
 def test_no_module_imports_unrelated_files(environment: Path, unrelated: Path) -> None:
     python, site = environment / "bin" / "python", site_packages(environment)
     run(python, "-c", IMPORT_EVERYTHING, site, cwd=unrelated, PYTHONPATH=str(unrelated))
+
+
+def test_users_code_is_checked_with_our_types(environment: Path, tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text(USER_CODE)
+    words = ("--python-executable", environment / "bin" / "python", "--cache-dir", tmp_path / "cache", "user.py")
+    found = run(sys.executable, "-m", "mypy", *words, cwd=tmp_path)
+    assert re.findall(r'type is "(.*)"', found) == ["def (self: moonfed.client.sync.coordinator.Coordinator)", "str"]

@@ -503,7 +503,7 @@ TESTS: dict[int, list[str]] = {
         "deploy.test_requirements::test_every_requirement_has_hashes_and_no_address",
         "deploy.test_requirements::test_every_version_is_that_of_the_constraints",
         "tools.test_audit::test_without_a_database_nothing_is_claimed",
-        "tools.test_build_release::test_it_is_valid_and_names_the_wheel_by_its_digest",
+        "tools.test_bill_of_materials::test_it_is_valid_and_names_the_wheel_by_its_digest",
     ],
     63: [
         "coordinator.devices.test_release_targets::test_an_unavailable_database_loses_no_arrival",

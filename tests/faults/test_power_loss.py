@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import zstandard
 
+from moonfed.blobs.compression import zstd
 from moonfed.transport import client as transport
 from moonfed.transport.identity import load_identity
 from tests.coordinator.conftest import Fleet, fleet_in
@@ -58,7 +58,7 @@ def finish_run(directory: Path, encoding: str, reported: dict[int, list[str]]) -
 
 def content(value: float, encoding: str) -> bytes:
     """Return a model file as a device sends it."""
-    return zstandard.compress(model_bytes(value)) if encoding == ZSTD else model_bytes(value)
+    return zstd.compress(model_bytes(value)) if encoding == ZSTD else model_bytes(value)
 
 
 @pytest.mark.parametrize("encoding", ["float32", ZSTD])

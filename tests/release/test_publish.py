@@ -169,7 +169,7 @@ def test_a_missing_package_is_named_with_the_extra_that_installs_it(
     (tmp_path / "pets.onnx").write_bytes(graph())
     done = program(*(word.format(tmp=tmp_path) for word in words), without=package)
     assert done.returncode == 3
-    assert f"is not installed; in moonfed's source directory, run pip install '.[{extra}]'" in done.stderr
+    assert f"is not installed; run pip install 'moonfed[{extra}]'" in done.stderr
 
 
 def test_an_existing_configuration_is_reported(checked: CheckedModel, tmp_path: Path) -> None:

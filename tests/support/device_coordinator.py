@@ -14,7 +14,7 @@ from moonfed.blobs.store import BlobDirectory, BlobRef, ref_of_bytes
 from moonfed.errors import AlreadyExists, MoonfedError, Renamed, Unavailable
 from moonfed.transport.grpc_status import to_status
 from moonfed.v1 import blob_pb2, enrolment_pb2, enrolment_pb2_grpc, fleet_pb2, fleet_pb2_grpc
-from moonfed.version import CONTRACT_VERSION
+from moonfed.version import CONTRACT_VERSION, RELEASE
 from tests.support.authority import Authority, requested_key
 
 PATIENCE = 60.0  # seconds; nothing takes that long unless it is broken
@@ -131,7 +131,7 @@ class Coordinator(fleet_pb2_grpc.FleetServicer, enrolment_pb2_grpc.EnrolmentServ
             _abort(context, self.connect_error)
         self._tell(lambda: self._add_connected(1))
         context.add_callback(lambda: self._tell(lambda: self._add_connected(-1)))
-        yield fleet_pb2.ConnectReply(welcome=fleet_pb2.Welcome(contract_version=CONTRACT_VERSION, coordinator="0.1.0"))
+        yield fleet_pb2.ConnectReply(welcome=fleet_pb2.Welcome(contract_version=CONTRACT_VERSION, coordinator=RELEASE))
         self._tell(lambda: self.connect_requests.append(request))
         yield from (fleet_pb2.ConnectReply(ended=self.over[run]) for run in request.runs if run in self.over)
         done = {_place(header) for header, _ in self.updates}

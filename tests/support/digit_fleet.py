@@ -278,7 +278,7 @@ def card_of(name: str, version: int, run: str, round_: int, found: HeldOutScore,
         "left them.",
         "## Model",
         f"|  |  |\n| --- | --- |\n| file | `model.onnx`, {size:,} bytes |\n| input `inputs` | FP32 [any, 64] |\n"
-        "| output `probabilities` | FP32 [any, 10] |\n| network | `linear` |\n| moonfed release | `0.1.0` |",
+        "| output `probabilities` | FP32 [any, 10] |\n| network | `linear` |\n| moonfed release | `0.2.0` |",
         "## Quality",
         f"On {found.samples:,} samples (sha256 `{found.sha256}`): accuracy {found.score:.4f}, "
         f"loss {found.metrics['loss']:.4f}, expected calibration error {found.calibration_error:.4f} in 15 bins of "

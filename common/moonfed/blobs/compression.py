@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import sys
 from pathlib import Path
-
-import zstandard
 
 from moonfed.errors import InvalidInput
 
+if sys.version_info >= (3, 14):
+    from compression import zstd as zstd
+else:
+    from backports import zstd as zstd
+
 PIECE = 1 << 18  # bytes at once
-WINDOW = 1 << 23  # the largest window that a stream may ask its reader for, in bytes
+WINDOW_LOG = 23  # log2 of the largest window that a stream may ask its reader for, in bytes
 
 
 def compress(source: Path, target: Path) -> None:
     """Write a compressed copy. Its bytes depend only on the content and the library's release."""
     with source.open("rb") as reading, target.open("wb") as writing:
-        compressor = zstandard.ZstdCompressor(write_content_size=True)
-        compressor.copy_stream(reading, writing, size=source.stat().st_size, read_size=PIECE, write_size=PIECE)
+        compressor = zstd.ZstdCompressor()
+        compressor.set_pledged_input_size(source.stat().st_size)  # which the stream then declares
+        while piece := reading.read(PIECE):
+            writing.write(compressor.compress(piece))
+        writing.write(compressor.flush())
 
 
 def decompress(source: Path, target: Path, limit: int) -> None:
@@ -25,10 +31,8 @@ def decompress(source: Path, target: Path, limit: int) -> None:
 
     Raises InvalidInput if the file is not a Zstandard stream, or as soon as it exceeds `limit` bytes.
     """
-    with ExitStack() as stack:
-        compressed, writing = stack.enter_context(source.open("rb")), stack.enter_context(target.open("wb"))
-        decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW)
-        reader = decompressor.stream_reader(compressed, read_size=PIECE, read_across_frames=True)
+    options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: WINDOW_LOG}
+    with zstd.ZstdFile(source, options=options) as reader, target.open("wb") as writing:
         while piece := _next(reader):
             if writing.tell() + len(piece) > limit:
                 raise InvalidInput(
@@ -37,10 +41,10 @@ def decompress(source: Path, target: Path, limit: int) -> None:
             writing.write(piece)
 
 
-def _next(reader: zstandard.ZstdDecompressionReader) -> bytes:
+def _next(reader: zstd.ZstdFile) -> bytes:
     try:
-        return bytes(reader.read(PIECE))
-    except zstandard.ZstdError as error:
+        return reader.read(PIECE)
+    except (zstd.ZstdError, EOFError) as error:
         raise InvalidInput(f"the file is not a valid Zstandard stream: {error}", field="Zstandard stream") from error
 
 

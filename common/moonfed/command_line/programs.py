@@ -80,14 +80,12 @@ def _interrupt_behind(end: SystemExit) -> KeyboardInterrupt | None:
 
 def missing_package(error: ModuleNotFoundError, extra: str) -> errors.NotFound:
     """Return the error about a package that is not installed, with the command that installs moonfed's extra."""
-    return errors.NotFound(
-        f"the package {error.name!r} is not installed; in moonfed's source directory, run {pip_install(extra)}"
-    )
+    return errors.NotFound(f"the package {error.name!r} is not installed; run {pip_install(extra)}")
 
 
 def pip_install(extra: str) -> str:
-    """Return the command that installs moonfed with an extra from its sources; no package index has moonfed."""
-    return f"pip install '.[{extra}]'"
+    """Return the command that installs an extra; pip asks no package index for the moonfed that is installed."""
+    return f"pip install 'moonfed[{extra}]'"
 
 
 def new_app(help_text: str) -> typer.Typer:

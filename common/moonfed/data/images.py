@@ -62,9 +62,7 @@ class DecodedImage:
 def require_pillow() -> None:
     """Raise InvalidInput if images cannot be read on this device."""
     if importlib.util.find_spec("PIL") is None:
-        raise InvalidInput(
-            f"reading images needs Pillow, which is not installed; in moonfed's sources: {pip_install('images')}"
-        )
+        raise InvalidInput(f"reading images needs Pillow, which is not installed; run {pip_install('images')}")
 
 
 def decode_image(file: Path, spec: InputSpec) -> DecodedImage:

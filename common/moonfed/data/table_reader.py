@@ -50,7 +50,7 @@ def require_pyarrow() -> None:
     """Raise InvalidInput if tables cannot be read on this machine."""
     if importlib.util.find_spec("pyarrow") is None:
         raise InvalidInput(
-            f"reading tables needs pyarrow, which is not installed; in moonfed's sources: {pip_install('tables')}",
+            f"reading tables needs pyarrow, which is not installed; run {pip_install('tables')}",
             field="pyarrow",
         )
 

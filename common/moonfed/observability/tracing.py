@@ -62,8 +62,8 @@ def exporting(endpoint: str, service: str) -> Iterator[None]:
         from moonfed.observability.otlp import OtlpTracer
     except ModuleNotFoundError as error:
         raise NotFound(
-            f"the package {error.name!r}, which --otlp-endpoint and {ENDPOINT_VARIABLE} need, is not installed; in "
-            f"moonfed's source directory, run {pip_install('tracing')}"
+            f"the package {error.name!r}, which --otlp-endpoint and {ENDPOINT_VARIABLE} need, is not installed; "
+            f"run {pip_install('tracing')}"
         ) from error
     _tracer = OtlpTracer(endpoint, service)
     try:

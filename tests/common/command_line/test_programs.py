@@ -43,7 +43,7 @@ def test_a_missing_package_names_the_extra(capsys: pytest.CaptureFixture[str]) -
 
     with pytest.raises(SystemExit, match="3"):
         run_program(app, "moonfed-test", extra="experiments")  # type: ignore[arg-type] # any callable does
-    assert "pip install '.[experiments]'" in capsys.readouterr().err
+    assert "pip install 'moonfed[experiments]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

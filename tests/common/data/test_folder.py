@@ -178,5 +178,5 @@ def test_an_empty_folder_is_rejected(tmp_path: Path) -> None:
 
 def test_without_pillow_the_error_names_the_package_to_install(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InvalidInput, match=r"pip install '\.\[images\]'"):
+    with pytest.raises(InvalidInput, match=r"pip install 'moonfed\[images\]'"):
         FolderSource(pictures).check()

@@ -67,6 +67,8 @@ def test_a_missing_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry", None)  # as if it were not installed
-    sentence = r"'opentelemetry.*', which --otlp-endpoint and .* need, is not installed; .* pip install '.\[tracing\]'"
+    sentence = (
+        r"'opentelemetry.*', which --otlp-endpoint and .* need, is not installed; .* pip install 'moonfed\[tracing\]'"
+    )
     with pytest.raises(NotFound, match=sentence), exporting("http://localhost:4317", "moonfed-test"):
         pass

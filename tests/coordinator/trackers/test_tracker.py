@@ -26,7 +26,7 @@ def test_a_missing_package_names_the_extra(kind: str, tmp_path: Path, monkeypatc
     module = TRACKERS[kind].entry.split(":")[0]
     monkeypatch.delitem(sys.modules, f"moonfed.coordinator.trackers.{module}", raising=False)
     monkeypatch.setitem(sys.modules, PACKAGES[kind], None)
-    with pytest.raises(NotFound, match=rf"is not installed; .*pip install '\.\[{TRACKERS[kind].extra}\]'"):
+    with pytest.raises(NotFound, match=rf"is not installed; .*pip install 'moonfed\[{TRACKERS[kind].extra}\]'"):
         open_tracker(kind, TrackerOptions(target=str(tmp_path), name="digits", identity="a"))
 
 

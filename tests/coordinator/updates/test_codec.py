@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import zstandard
 from safetensors.torch import load
 
+from moonfed.blobs.compression import zstd
 from moonfed.blobs.store import ref_of_bytes
 from moonfed.blobs.tensors import Vector
 from moonfed.coordinator.storage.disk_budget import DiskBudget
@@ -112,7 +112,7 @@ def test_changes_in_int8_are_added_to_the_model_that_the_round_began_with(
         work, content = works[name], contents[name]
         assert fetched(device, work) == model_bytes(start), "nothing is encoded on its way down"
         if encoding.endswith("zstd"):
-            content = zstandard.compress(content)
+            content = zstd.compress(content)
         replies = device.submit(work, content, encoding=encoding)
         assert replies[-1].receipt.sha256["model"] == ref_of_bytes(content).sha256
         if name == "cam-1":
@@ -129,9 +129,9 @@ def test_a_model_may_be_sent_whole_and_compressed(fleet: Fleet, until: Until) ->
     fleet.start("run", uplink_encoding="float32+zstd", downlink_encoding="float32+zstd")
     device, stream = connect(fleet, "cam-1")
     work = stream.assignment()
-    assert zstandard.decompress(fetched(device, work)) == model_bytes(0.0)
+    assert zstd.decompress(fetched(device, work)) == model_bytes(0.0)
     trained = start_values()
-    device.submit(work, zstandard.compress(model_bytes(trained)), encoding="float32+zstd")
+    device.submit(work, zstd.compress(model_bytes(trained)), encoding="float32+zstd")
     assert np.array_equal(committed(fleet, until), trained)
 
 
@@ -165,7 +165,7 @@ def test_a_restarted_coordinator_serves_the_same_encoded_model_and_decodes_as_be
         stream = device.connect(encodings=ALL)
         work = stream.assignment()
         assert work == before
-        tensors = load(zstandard.decompress(fetched(device, work)))
+        tensors = load(zstd.decompress(fetched(device, work)))
         weights = tensors["values:head.weight"].float() * tensors["scales:head.weight"]
         np.testing.assert_allclose(weights.ravel(), start[3:15], atol=float(tensors["scales:head.weight"]) / 2 * 1.001)
         device.submit(work, int8_file(0.5), encoding="int8")
@@ -193,7 +193,7 @@ def test_a_decoded_update_that_is_damaged_on_the_disk_does_not_count(fleet: Flee
     assert fleet.operator.rounds("run")[0].counted == ["cam-2"]
 
 
-BOMB = zstandard.compress(bytes(1 << 28))
+BOMB = zstd.compress(bytes(1 << 28))
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_an_invalid_encoded_model_is_rejected_and_the_round_continues(
     until(lambda: list(fleet.operator.run("run").open_round.rejected) == ["cam-1"])
     spool = fleet.state / "spool"
     assert sum(path.stat().st_size for path in spool.rglob("*") if path.is_file()) < 2 * len(model_bytes(0.0)) + 70_000
-    good = {"int8": int8_file(0.5), "int8+zstd": zstandard.compress(int8_file(0.5))}.get(encoding)
+    good = {"int8": int8_file(0.5), "int8+zstd": zstd.compress(int8_file(0.5))}.get(encoding)
     if good:
         devices["cam-2"][0].submit(works["cam-2"], good, encoding=encoding)
         np.testing.assert_allclose(committed(fleet, until), expected(np.zeros(SIZE, np.float32), 0.5), rtol=1e-6)
@@ -270,7 +270,7 @@ def test_a_disk_that_is_full_while_decoding_rejects_nobody(
     """The same update counts when there is room again."""
     fleet.start("run", uplink_encoding="int8+zstd")
     device, stream = connect(fleet, "cam-1")
-    work, content = stream.assignment(), zstandard.compress(int8_file(0.5))
+    work, content = stream.assignment(), zstd.compress(int8_file(0.5))
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import zstandard
 from typer.testing import CliRunner
 
+from moonfed.blobs.compression import zstd
 from moonfed.coordinator.storage.db.sqlite import DATABASE_FILE, open_store
 from moonfed.errors import InvalidInput, NotFound, UntrustedBundle, VersionMismatch, WrongState
 from moonfed.experiments.cli import app
@@ -262,7 +262,7 @@ def _write(path: Path, member: tarfile.TarInfo, content: bytes) -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         archive.addfile(member, io.BytesIO(content))
-    path.write_bytes(zstandard.compress(packed.getvalue()))
+    path.write_bytes(zstd.compress(packed.getvalue()))
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_checkpoint_of_another_version_creates_nothing(
     member.size, archive = len(facts), io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as opened:
         opened.addfile(member, io.BytesIO(facts))
-    (tmp_path / "file").write_bytes(zstandard.ZstdCompressor().compress(archive.getvalue()))
+    (tmp_path / "file").write_bytes(zstd.compress(archive.getvalue()))
     with refused(kind, "format", found):
         restore_checkpoint(tmp_path / "file", MOON, tmp_path / "output")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,7 +51,8 @@ app.command("console-password")(console_password)
 
 def main() -> None:
     """Run moonfed-coordinator."""
-    run_program(app, PROGRAM, extra="coordinator")
+    of_console = sys.argv[1:2] in (["console"], ["console-password"])
+    run_program(app, PROGRAM, extra="console" if of_console else "coordinator")
 
 
 @app.command()

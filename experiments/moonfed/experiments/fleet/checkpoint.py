@@ -19,8 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import zstandard
-
+from moonfed.blobs.compression import zstd
 from moonfed.blobs.store import BlobDirectory, BlobRef
 from moonfed.bundle.manifest import Manifest
 from moonfed.coordinator.rounds.retention import Retention
@@ -199,9 +198,12 @@ def _committed(store: Store) -> int:
 
 def _pack(source: Path, target: Path) -> None:
     with target.open("wb") as file:
-        compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
+        options: dict[int, int] = {
+            zstd.CompressionParameter.compression_level: LEVEL,
+            zstd.CompressionParameter.checksum_flag: 1,
+        }
         with (
-            compressor.stream_writer(file, closefd=False) as stream,
+            zstd.ZstdFile(file, "wb", options=options) as stream,
             tarfile.open(fileobj=stream, mode="w|") as archive,
         ):
             for path in sorted(source.rglob("*")):
@@ -220,8 +222,7 @@ def _unpack(file: Path, directory: Path) -> None:
     """Unpack regular files and directories, and nothing outside the directory."""
     try:
         with (
-            file.open("rb") as packed,
-            zstandard.ZstdDecompressor().stream_reader(packed) as stream,
+            zstd.ZstdFile(file) as stream,
             tarfile.open(fileobj=stream, mode="r|") as archive,
         ):
             for member in archive:
@@ -230,7 +231,7 @@ def _unpack(file: Path, directory: Path) -> None:
                         field="checkpoint", value=file, rest=f", which holds {member.name!r}, not a plain file"
                     )
                 archive.extract(member, directory, filter="data")
-    except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
+    except (tarfile.TarError, zstd.ZstdError, EOFError) as error:
         raise InvalidInput(field="checkpoint", value=file, rest=f", which is not a checkpoint: {error}") from error
 
 

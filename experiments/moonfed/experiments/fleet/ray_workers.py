@@ -60,7 +60,7 @@ async def open_ray_workers(stack: AsyncExitStack, number: int, output: Path, acc
         import ray
     except ModuleNotFoundError as error:
         raise NotFound(
-            "engine 'ray' needs the package 'ray', which is not installed; in moonfed's sources: pip install '.[ray]'"
+            "engine 'ray' needs the package 'ray', which is not installed; run pip install 'moonfed[ray]'"
         ) from error
     if not ray.is_initialized():
         local: dict[str, Any] = (

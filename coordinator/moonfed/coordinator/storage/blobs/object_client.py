@@ -110,8 +110,7 @@ def _open(url: str) -> tuple[Any, str]:
     except ImportError:
         scheme = url.partition("://")[0]
         raise InvalidInput(
-            f"blobs is {url!r}, which needs fsspec's package for {scheme}; "
-            "for s3, in moonfed's sources: pip install '.[s3]'"
+            f"blobs is {url!r}, which needs fsspec's package for {scheme}; for s3, run pip install 'moonfed[s3]'"
         ) from None
     except ValueError as error:
         raise InvalidInput(f"blobs is {url!r}; it must be like s3://BUCKET/PREFIX ({error})") from error

@@ -91,9 +91,7 @@ def parse_url(url: str) -> sql.URL:
         shown = address.render_as_string(hide_password=True)
         raise InvalidInput(field="database", value=shown, allowed="like postgresql://USER@HOST/NAME")
     if find_spec("psycopg") is None:
-        raise InvalidInput(
-            "database is a PostgreSQL URL, which needs psycopg; in moonfed's sources: pip install '.[postgres]'"
-        )
+        raise InvalidInput("database is a PostgreSQL URL, which needs psycopg; run pip install 'moonfed[postgres]'")
     return address.set(drivername="postgresql+psycopg")
 
 
