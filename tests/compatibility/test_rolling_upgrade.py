@@ -1,4 +1,4 @@
-"""Two replicas of the last release are upgraded one after the other, under a running round, while its devices train."""
+"""Two replicas of one release are upgraded to the next, one by one, under a running round, while devices train."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from pathlib import Path
 
 import grpc
 import pytest
+import sqlalchemy as sql
 
+from moonfed.coordinator.storage.db.migration import RELEASED
 from moonfed.transport.identity import COORDINATOR_FILE
 from moonfed.v1 import control_pb2
 from tests.compatibility.installed_release import Release
+from tests.compatibility.later_release import CONTRACTED, EXPANDED
 from tests.compatibility.programs import Programs, programs_of, stop, upgrading
 from tests.coordinator.conftest import new_bucket
 from tests.federation.conftest import PATIENCE, Federation
@@ -48,6 +51,15 @@ class Replicas:
         self.federation.fleet.start(name, program, "serve", *state, *ports, *self.storage, *options)
         self.federation.fleet.first_line(name)
 
+    def revision(self) -> int:
+        """Return the database's."""
+        engine = sql.create_engine(self.storage[1].replace("postgresql:", "postgresql+psycopg:"))
+        try:
+            with engine.connect() as connection:
+                return int(connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one())
+        finally:
+            engine.dispose()
+
     def until(self, condition: Callable[[control_pb2.Run], bool]) -> None:
         """Wait for the run to reach a state, at whichever replica is there."""
         until(lambda: condition(self.federation.show("r")))
@@ -69,20 +81,29 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+@pytest.fixture(params=["last", "later"])
+def releases(request: pytest.FixtureRequest) -> tuple[Programs, Programs]:
+    """The older release, and the one that the replicas are upgraded to; one of the two is this tree."""
+    if request.param == "last":
+        last: Release = request.getfixturevalue("last")
+        return Programs(last.programs), Programs()
+    return Programs(), request.getfixturevalue("later")
+
+
 @pytest.fixture
 def replicas(
     federation: Federation,
-    last: Release,
+    releases: tuple[Programs, Programs],
     postgresql_server: Server,
     s3_server: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Replicas]:
-    """Both replicas, of the last release, behind a balancer, which also the operator uses."""
+    """Both replicas, of the older release, behind a balancer, which also the operator uses."""
     storage = ("--database", postgresql_server.new_database(), "--blobs", new_bucket(s3_server, monkeypatch.setenv))
     first, second, *others = free_ports(4)
     made = Replicas(federation, storage, {"first": (first, others[0]), "second": (second, others[1])})
-    theirs = Programs(last.programs)
+    theirs, _ = releases
     federation.state = tmp_path / "first"
     made.serve("first", theirs)
     (tmp_path / "second").mkdir()
@@ -104,8 +125,12 @@ def replicas(
         yield made
 
 
-def test_replicas_are_upgraded_one_by_one_under_a_running_round(replicas: Replicas, last: Release) -> None:
-    federation, theirs, ours = replicas.federation, Programs(last.programs), Programs()
+def test_replicas_are_upgraded_one_by_one_under_a_running_round(
+    replicas: Replicas, releases: tuple[Programs, Programs]
+) -> None:
+    """The later release has two migrations; the second waits for the second replica."""
+    federation, (theirs, ours) = replicas.federation, releases
+    revisions = []
     federation.until_online(len(DEVICES))
     with programs_of(federation, theirs):
         settings = ("--minimum-devices", "3", "--cohort", "all", "--quorum", "100%")
@@ -115,6 +140,8 @@ def test_replicas_are_upgraded_one_by_one_under_a_running_round(replicas: Replic
         assert stop(federation, name) == 0
         replicas.serve(name, ours, *upgrading())
         federation.allow(number + 1, "cam-1")
+        revisions.append(replicas.revision())
+    assert revisions == ([EXPANDED, CONTRACTED] if theirs == Programs() else [RELEASED.newest] * 2)
     replicas.until(lambda seen: seen.status == "finished")
     committed = [(one.round, one.attempt, sorted(one.counted)) for one in federation.rounds("r")]
     assert committed == [(number, 1, [*DEVICES]) for number in range(1, ROUNDS + 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from moonfed.errors import Unavailable
 from tests.compatibility.installed_release import Release
+from tests.compatibility.later_release import CONTRACTED
 from tests.compatibility.programs import Programs, ended, programs_of, stop, upgrading
 from tests.federation.conftest import Federation
 
@@ -80,6 +82,30 @@ def is_refused(federation: Federation, before: dict[str, str]) -> None:
     """The program that was to serve ended, named both versions, and changed nothing."""
     assert ended(federation.fleet.programs.pop("coordinator")) == VERSION_MISMATCH
     assert contents(federation.state) == before
+
+
+def test_a_later_release_migrates_the_state_which_this_one_then_needs_restored(
+    federation: Federation, later: Programs
+) -> None:
+    database = federation.state / "coordinator.db"
+    federation.serve()
+    federation.enrol("cam-1")
+    assert stop(federation, "coordinator") == 0
+    with programs_of(federation, later):
+        federation.serve()
+    assert f"must be migrated to schema {CONTRACTED}" in federation.log("coordinator")
+    assert stop(federation, "coordinator") == 0
+    before = contents(federation.state)
+    with pytest.raises(Unavailable):
+        federation.serve()
+    is_refused(federation, before)
+    backup = federation.state / f"coordinator.db.before-schema-{CONTRACTED}"
+    for name in ("coordinator.db-wal", "coordinator.db-shm"):
+        (federation.state / name).unlink(missing_ok=True)
+    shutil.copy(backup, database)
+    federation.serve()
+    devices = Programs().json("moonfed-coordinator", "device", "list", *federation.operator)
+    assert [device["device"] for device in devices] == ["cam-1"]
 
 
 def test_the_last_release_refuses_a_state_that_it_cannot_read(federation: Federation, last: Release) -> None:
