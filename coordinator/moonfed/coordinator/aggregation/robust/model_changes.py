@@ -51,9 +51,9 @@ class ModelChanges:
 
     def one_by_one(self, start: int, stop: int) -> Iterator[Float64Array]:
         """Yield the change of each device, [S], in a buffer that the next one overwrites."""
-        w, change = self.global_slice(start, stop), np.empty(stop - start)
+        size, w, change = self.size, self.global_slice(start, stop), np.empty(stop - start)
         for path in self.models:
-            yield np.subtract(read_elements(path, self.size, start, stop), w, out=change)
+            yield np.subtract(read_elements(path, size, start, stop), w, out=change)
 
     def squared_norms(self, slice_elements: int) -> PerKind:
         """Return the squared L2 norm of each device's change, [N]; no bit of it depends on the other devices."""
