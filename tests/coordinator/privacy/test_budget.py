@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from moonfed.control.kinds import Amount
 from moonfed.control.run_settings import DEFAULTS, RunSettings
 from moonfed.coordinator.privacy.accountant import Releases, epsilon
 from moonfed.coordinator.privacy.budget import private_round, report, spent, with_noise
-from moonfed.coordinator.privacy.ledger_entry import LedgerEntry
+from moonfed.coordinator.privacy.ledger_entry import LedgerTotal
 from moonfed.errors import InvalidInput
 from tests.support.refusals import refused
 
@@ -25,9 +26,9 @@ def settings(rounds: int = 100, **privacy: Any) -> RunSettings:
     )
 
 
-def release(run: str = "digits", created: float = 1.0, round_: int = 1, **others: Any) -> LedgerEntry:
+def total(releases: int, run: str = "digits", created: float = 1.0, **others: Any) -> LedgerTotal:
     given = {"mechanism": "gaussian", "delta": 1e-5, "sampling_rate": 120 / 3383, "noise_multiplier": 1.2}
-    return LedgerEntry(run=run, created=created, round=round_, attempt=1, **{**given, "committed": 2.0, **others})
+    return LedgerTotal(run=run, created=created, releases=releases, **{**given, "committed": 2.0, **others})
 
 
 def made(rounds: int, noise: float = 1.2) -> Releases:
@@ -67,7 +68,7 @@ def test_the_denominator_is_the_expected_cohort() -> None:
     found = private_round(chosen, 3, 0.25)
     assert found
     assert (found.attempt, found.clip, found.sigma_b) == (3, 0.25, 6.0)
-    assert found.expected == pytest.approx(120)
+    assert found.expected == 120
     assert found.noise_multiplier == chosen.privacy["noise_multiplier"]
     assert private_round(DEFAULTS, 1, 0.0) is None
 
@@ -77,33 +78,42 @@ def test_what_is_spent_follows_from_the_ledger_alone() -> None:
     none = spent(chosen, [])
     assert none
     assert (none.epsilon, none.releases, none.rounds, none.clip_norm, none.unprotected) == (0, 0, 100, 0.5, ())
-    rows = [release(round_=number, next_clip_norm=0.5 + number / 100) for number in range(1, 101)]
-    unprotected = release(mechanism="none", what="evaluation of round 3", noise_multiplier=0.0)
-    found = spent(chosen, [*rows, unprotected])
+    unprotected = [total(1, mechanism="none", what=what, noise_multiplier=0.0) for what in ("round 9", "round 3")]
+    found = spent(chosen, [total(3, delta=1e-6, next_clip_norm=0.75), total(97, next_clip_norm=1.5), *unprotected])
     assert found
-    assert found.epsilon == epsilon([Releases(sampling_rate=120 / 3383, noise_multiplier=1.2, rounds=100)], 1e-5)
-    assert (found.releases, found.clip_norm, found.unprotected) == (100, 1.5, ("evaluation of round 3",))
+    assert found.epsilon == epsilon([made(100)], 1e-5), "what has the same noise is one sum, bit for bit"
+    assert (found.releases, found.clip_norm, found.unprotected) == (100, 1.5, ("round 9", "round 3"))
     assert (found.budget, found.delta, found.sampling_rate) == (2, 1e-5, 120 / 3383)
     assert spent(DEFAULTS, []) is None
 
 
 def test_runs_are_composed_at_one_delta_also_those_of_the_same_name() -> None:
-    first = [release(round_=number) for number in (1, 2, 3)]
-    second = [release(created=5.0, round_=1, noise_multiplier=2.0, delta=1e-6)]
-    unprotected = release(mechanism="none", what="evaluation of round 1", delta=0.0)
-    found = report([*second, *first, unprotected], ["other"])
+    first, second = total(3), total(1, created=5.0, noise_multiplier=2.0, delta=1e-6)
+    unprotected = total(1, mechanism="none", what="evaluation of round 1", delta=0.0, committed=3.0)
+    found = report([second, unprotected, first], ["other"])
     together = [
         Releases(sampling_rate=120 / 3383, noise_multiplier=1.2, rounds=3),
         Releases(sampling_rate=120 / 3383, noise_multiplier=2.0),
     ]
     assert (found.epsilon, found.delta) == (epsilon(together, 1e-6), 1e-6)
-    assert report([*first, *second], [], delta=1e-4).epsilon == epsilon(together, 1e-4)
+    assert report([first, second], [], delta=1e-4).epsilon == epsilon(together, 1e-4)
     assert [(charge.releases, charge.mechanism, charge.what) for charge in found.charges] == [
         (3, "gaussian", ""),
         (1, "none", "evaluation of round 1"),
         (1, "gaussian", ""),
     ]
     assert found.charges[0].epsilon == epsilon(together[:1], 1e-5)
+    assert [charge.last.timestamp() for charge in found.charges] == [2.0, 3.0, 2.0]
     assert found.runs_without == ("other",)
     empty = report([], [])
     assert (empty.epsilon, empty.delta, empty.charges) == (0, 0, ())
+
+
+def test_the_order_in_which_runs_began_changes_no_bit_of_their_epsilon() -> None:
+    orders = itertools.permutations([0.5, 1.2, 1.5])
+    began = [
+        [total(1, created=float(at), noise_multiplier=noise) for at, noise in enumerate(order)] for order in orders
+    ]
+    assert {report(totals, []).epsilon for totals in began} == {
+        epsilon([made(1, noise) for noise in (0.5, 1.2, 1.5)], 1e-5)
+    }

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from moonfed.blobs.tensors import model_size
 from moonfed.bundle.manifest import MODEL, Manifest
 from moonfed.coordinator.aggregation.closed_round import ClosedRound
-from moonfed.coordinator.aggregation.model_files import ranges, read_elements
+from moonfed.coordinator.aggregation.model_files import ranges
 from moonfed.coordinator.aggregation.robust.incident import Incident
+from moonfed.coordinator.aggregation.robust.model_changes import ModelChanges
 from moonfed.coordinator.privacy.mechanism import PrivateRelease, PrivateRound
 from moonfed.coordinator.privacy.noise import GaussianNoise, count_key, noise_key
 from moonfed.errors import InvalidInput
@@ -31,9 +30,7 @@ class PrivateReduction:
     """The release of a round, prepared by `reduce_privately`."""
 
     private: PrivateRound
-    models: Sequence[Path]
-    global_model: Path
-    size: int  # elements of a model
+    changes: ModelChanges
     slice_elements: int
     scales: Float64Array  # s, [N]
     noise: GaussianNoise
@@ -42,16 +39,14 @@ class PrivateReduction:
     @property
     def ranges(self) -> Iterator[tuple[int, int]]:
         """Consecutive ranges that cover the model."""
-        return ranges(self.size, self.slice_elements)
+        return ranges(self.changes.size, self.slice_elements)
 
     def reduce(self, start: int, stop: int) -> Float64Array:
         """Return w + (Σ s_i·(y_i − w) + noise)/expected, [S], in place of the models' weighted mean."""
-        w = read_elements(self.global_model, self.size, start, stop).astype(np.float64)
-        steps, change = self.private.noise_on_grid(self.noise.normal(start, stop)), np.empty(stop - start)
-        for path, scale in zip(self.models, self.scales, strict=True):
-            np.subtract(read_elements(path, self.size, start, stop), w, out=change)
+        steps = self.private.noise_on_grid(self.noise.normal(start, stop))
+        for change, scale in zip(self.changes.one_by_one(start, stop), self.scales, strict=True):
             steps += self.private.on_grid(change, scale)
-        return w + self.private.mean(steps)
+        return self.changes.global_slice(start, stop) + self.private.mean(steps)
 
     def incidents(self) -> tuple[Incident, ...]:
         """Return none: they would tell devices' norms."""
@@ -60,9 +55,9 @@ class PrivateReduction:
 
 def reduce_privately(closed: ClosedRound, private: PrivateRound, slice_elements: int) -> PrivateReduction:
     """Measure the updates in one pass, and prepare their reduction."""
-    size, round_, attempt = model_size(closed.manifest.tensors), closed.round, private.attempt
-    digest = _digest(closed, private)
-    norms = _norms(closed, size, slice_elements)
+    round_, attempt, digest = closed.round, private.attempt, _digest(closed, private)
+    changes = ModelChanges(global_model=closed.global_state[MODEL], models=closed.models, specs=closed.manifest.tensors)
+    norms = np.sqrt(changes.squared_norms(slice_elements)["parameter"])
     normal = float(GaussianNoise(count_key(closed.draw, round_, attempt, digest)).normal(0, 1)[0])
     release = PrivateRelease(
         updates_digest=closed.draw.digest(f"updates/{round_}/{attempt}", digest).hex(),
@@ -70,9 +65,7 @@ def reduce_privately(closed: ClosedRound, private: PrivateRound, slice_elements:
     )
     return PrivateReduction(
         private=private,
-        models=closed.models,
-        global_model=closed.global_state[MODEL],
-        size=size,
+        changes=changes,
         slice_elements=slice_elements,
         scales=private.scales(norms),
         noise=GaussianNoise(noise_key(closed.draw, round_, attempt, digest)),
@@ -108,15 +101,3 @@ def _digest(closed: ClosedRound, private: PrivateRound) -> str:
         raise InvalidInput("a private round needs the sha256 of every model", field="sha256", value="")
     parameters = [private.clip, private.noise_multiplier, private.sigma_b, private.sampling_rate]
     return hashlib.sha256(json.dumps([*parameters, closed.global_sha256, updates]).encode()).hexdigest()
-
-
-def _norms(closed: ClosedRound, size: int, slice_elements: int) -> Float64Array:
-    """Return the L2 norm of each device's change to all parameters, [N]."""
-    squares = np.zeros(len(closed.contributions))
-    for start, stop in ranges(size, slice_elements):
-        w = read_elements(closed.global_state[MODEL], size, start, stop).astype(np.float64)
-        change = np.empty_like(w)
-        for index, path in enumerate(closed.models):
-            np.subtract(read_elements(path, size, start, stop), w, out=change)
-            squares[index] += np.einsum("s,s->", change, change)
-    return np.sqrt(squares)

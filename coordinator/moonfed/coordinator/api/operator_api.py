@@ -109,12 +109,12 @@ class OperatorApi:
         """
         if not 0 <= delta < 1:
             raise InvalidInput(field="delta", value=delta, allowed="above 0 and below 1")
-        releases = await asyncio.to_thread(self._store.privacy.releases, run)
-        if run and not releases:
+        totals = await asyncio.to_thread(self._store.privacy.totals, run)
+        if run and not totals:
             await asyncio.to_thread(self._store.run, run)
         records = await asyncio.to_thread(self._store.runs)
         without = [one.run for one in records if not one.settings.private and run in ("", one.run)]
-        return report(releases, without, delta)
+        return report(totals, without, delta)
 
     async def rounds(self, run: str, newest: int = 0) -> AsyncGenerator[Round, None]:
         """Yield a run's committed and abandoned rounds, oldest first; only the `newest` of them unless that is 0."""

@@ -79,7 +79,8 @@ class Exporter:
 def highest_epsilon(store: Store) -> float:
     """Return the highest epsilon that a run which has not ended has spent; 0 if none has privacy. Blocking."""
     private = [record for record in store.runs() if record.active and record.settings.private]
-    found = (spent(record.settings, store.privacy.of_run(record)) for record in private)
+    totals = store.privacy.of_runs(private)
+    found = (spent(record.settings, totals[record.run]) for record in private)
     return max((one.epsilon for one in found if one), default=0.0)
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import groupby
+from operator import attrgetter
 
 from moonfed.control.privacy import GAUSSIAN, NO_NOISE, PrivacyCharge, PrivacyReport, PrivacySpent
 from moonfed.control.run_settings import RunSettings
 from moonfed.coordinator.privacy.accountant import Releases, epsilon, noise_multiplier, rounds_within
-from moonfed.coordinator.privacy.ledger_entry import LedgerEntry
+from moonfed.coordinator.privacy.ledger_entry import LedgerTotal
 from moonfed.coordinator.privacy.mechanism import PrivateRound, require_sigma_b
 from moonfed.errors import InvalidInput
 from moonfed.formatting import moment
+
+_ORDER = attrgetter("created", "run", "mechanism", "what", "sampling_rate", "noise_multiplier", "delta")  # of charges
 
 
 def with_noise(settings: RunSettings) -> RunSettings:
@@ -46,18 +49,18 @@ def private_round(settings: RunSettings, attempt: int, clip_norm: float) -> Priv
     return PrivateRound(
         attempt=attempt,
         sampling_rate=settings.sampling_rate,
-        expected=settings.sampling_rate * settings.population,
+        expected=settings.cohort.of(settings.population),
         noise_multiplier=_number(settings, "noise_multiplier"),
         clip=clip_norm,
         sigma_b=_number(settings, "sigma_b"),
     )
 
 
-def spent(settings: RunSettings, releases: Sequence[LedgerEntry]) -> PrivacySpent | None:
-    """Return what a run has spent, by its releases in the ledger; None without privacy."""
+def spent(settings: RunSettings, totals: Sequence[LedgerTotal]) -> PrivacySpent | None:
+    """Return what a run has spent, by its totals, in the order of their last releases; None without privacy."""
     if not settings.private:
         return None
-    charged = [release for release in releases if release.mechanism == GAUSSIAN]
+    charged = [total for total in totals if total.mechanism == GAUSSIAN]
     return PrivacySpent(
         epsilon=_composed(charged, _number(settings, "delta")),
         budget=_number(settings, "epsilon"),
@@ -65,48 +68,46 @@ def spent(settings: RunSettings, releases: Sequence[LedgerEntry]) -> PrivacySpen
         sampling_rate=settings.sampling_rate,
         noise_multiplier=_number(settings, "noise_multiplier"),
         clip_norm=charged[-1].next_clip_norm if charged else settings.clip_norm,
-        releases=len(charged),
+        releases=sum(total.releases for total in charged),
         rounds=settings.rounds,
-        unprotected=tuple(release.what for release in releases if release.mechanism == NO_NOISE),
+        unprotected=tuple(total.what for total in totals if total.mechanism == NO_NOISE),
     )
 
 
-def report(releases: Iterable[LedgerEntry], runs_without: Sequence[str], delta: float = 0.0) -> PrivacyReport:
+def report(totals: Iterable[LedgerTotal], runs_without: Sequence[str], delta: float = 0.0) -> PrivacyReport:
     """Compose the releases of several runs at `delta`; 0: the smallest of theirs."""
-    ordered = sorted(releases, key=lambda release: (release.created, release.run, _way(release)))
-    charged = [release for release in ordered if release.mechanism == GAUSSIAN]
-    at = delta or min((release.delta for release in charged), default=0.0)
-    charges = (_charge(list(same)) for _, same in groupby(ordered, lambda one: (one.created, one.run, _way(one))))
+    ordered = sorted(totals, key=_ORDER)
+    charged = [total for total in ordered if total.mechanism == GAUSSIAN]
+    at = delta or min((total.delta for total in charged), default=0.0)
     return PrivacyReport(
-        epsilon=_composed(charged, at), delta=at, charges=tuple(charges), runs_without=tuple(runs_without)
+        epsilon=_composed(charged, at),
+        delta=at,
+        charges=tuple(map(_charge, ordered)),
+        runs_without=tuple(runs_without),
     )
 
 
-def _way(release: LedgerEntry) -> tuple[str, str, float, float, float]:
-    """Return what releases have in common that one charge sums up."""
-    return release.mechanism, release.what, release.sampling_rate, release.noise_multiplier, release.delta
-
-
-def _charge(releases: Sequence[LedgerEntry]) -> PrivacyCharge:
-    one = releases[0]
+def _charge(total: LedgerTotal) -> PrivacyCharge:
     return PrivacyCharge(
-        run=one.run,
-        created=moment(one.created),
-        mechanism=one.mechanism,
-        releases=len(releases),
-        epsilon=_composed(releases, one.delta) if one.mechanism == GAUSSIAN else 0.0,
-        delta=one.delta,
-        sampling_rate=one.sampling_rate,
-        noise_multiplier=one.noise_multiplier,
-        what=one.what,
-        last=moment(max(release.committed for release in releases)),
+        run=total.run,
+        created=moment(total.created),
+        mechanism=total.mechanism,
+        releases=total.releases,
+        epsilon=_composed([total], total.delta) if total.mechanism == GAUSSIAN else 0.0,
+        delta=total.delta,
+        sampling_rate=total.sampling_rate,
+        noise_multiplier=total.noise_multiplier,
+        what=total.what,
+        last=moment(total.committed),
     )
 
 
-def _composed(releases: Sequence[LedgerEntry], delta: float) -> float:
+def _composed(totals: Iterable[LedgerTotal], delta: float) -> float:
     """Return the epsilon of protected releases together; 0 if there are none."""
-    pairs = sorted((release.sampling_rate, release.noise_multiplier) for release in releases)
-    counted = tuple((rate, noise, len(list(same))) for (rate, noise), same in groupby(pairs))
+    rounds = Counter[tuple[float, float]]()
+    for total in totals:
+        rounds[total.sampling_rate, total.noise_multiplier] += total.releases
+    counted = tuple((rate, noise, number) for (rate, noise), number in sorted(rounds.items()))
     return _epsilon(counted, delta) if counted else 0.0
 
 

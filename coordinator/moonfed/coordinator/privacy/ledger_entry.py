@@ -1,4 +1,4 @@
-"""An entry of the privacy ledger."""
+"""Entries of the privacy ledger, and their totals."""
 
 from __future__ import annotations
 
@@ -24,3 +24,19 @@ class LedgerEntry:
     next_clip_norm: float = 0.0
     updates_digest: str = ""  # of all that the release is a function of
     committed: float = 0.0  # seconds since the epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerTotal:
+    """The releases of one run that were made in the same way; fields without a comment are those of each."""
+
+    run: str
+    created: float
+    mechanism: Mechanism
+    what: str = ""
+    delta: float = 0.0
+    sampling_rate: float = 0.0
+    noise_multiplier: float = 0.0
+    releases: int  # number of them
+    next_clip_norm: float = 0.0  # of the last one
+    committed: float  # the latest of them, in seconds since the epoch

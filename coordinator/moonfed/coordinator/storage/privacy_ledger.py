@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, fields, replace
+from collections.abc import Collection
+from dataclasses import asdict, replace
+from typing import Any
 
 import sqlalchemy as sql
 
 from moonfed.control.privacy import GAUSSIAN, NO_NOISE
-from moonfed.coordinator.privacy.ledger_entry import LedgerEntry
+from moonfed.coordinator.privacy.ledger_entry import LedgerEntry, LedgerTotal
 from moonfed.coordinator.records import AttemptId, RunRecord
 from moonfed.coordinator.storage import runs
 from moonfed.coordinator.storage.db import tables
@@ -25,7 +27,38 @@ _LAST = (
     .order_by(_columns.number.desc())
     .limit(1)
 )
-_ALL = sql.select(tables.privacy_releases).order_by(_columns.number)
+_SAME = (
+    _columns.run,
+    _columns.created,
+    _columns.mechanism,
+    _columns.what,
+    _columns.delta,
+    _columns.sampling_rate,
+    _columns.noise_multiplier,
+)
+
+
+def _totals(*chosen: sql.ColumnElement[bool]) -> sql.Select[Any]:
+    """Select the totals of the chosen releases, in the order of the last release of each."""
+    grouped = (
+        sql.select(
+            sql.func.max(_columns.number).label("last"),
+            sql.func.max(_columns.committed).label("committed"),
+            sql.func.count().label("releases"),
+        )
+        .where(*chosen)
+        .group_by(*_SAME)
+        .subquery()
+    )
+    return (
+        sql.select(*_SAME, _columns.next_clip_norm, grouped.c.committed, grouped.c.releases)
+        .join_from(grouped, tables.privacy_releases, _columns.number == grouped.c.last)
+        .order_by(_columns.number)
+    )
+
+
+_ALL = _totals()
+_OF_NAMES = _totals(_columns.run.in_(sql.bindparam("runs", expanding=True)))
 
 
 class PrivacyLedger:
@@ -34,15 +67,24 @@ class PrivacyLedger:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    def releases(self, run: str = "") -> list[LedgerEntry]:
-        """Return all releases, oldest first; only those of runs of that name, deleted ones included, if it is given."""
-        chosen = _ALL.where(_columns.run == run) if run else _ALL
-        with self._transactions.read() as connection:
-            return [_release(row) for row in connection.execute(chosen).mappings()]
+    def totals(self, run: str = "") -> list[LedgerTotal]:
+        """Return the totals of all runs, deleted ones included; only those of runs of that name, if it is given.
 
-    def of_run(self, record: RunRecord) -> list[LedgerEntry]:
-        """Return the releases of one run, oldest first."""
-        return [release for release in self.releases(record.run) if release.created == record.created]
+        They are in the order of their last releases, as are those of `of_run` and `of_runs`.
+        """
+        return self._read(_OF_NAMES, runs=[run]) if run else self._read(_ALL)
+
+    def of_run(self, record: RunRecord) -> list[LedgerTotal]:
+        """Return the totals of one run."""
+        return self.of_runs([record])[record.run]
+
+    def of_runs(self, records: Collection[RunRecord]) -> dict[str, list[LedgerTotal]]:
+        """Return the totals of each of these runs, by its name, in one query."""
+        found: dict[tuple[str, float], list[LedgerTotal]] = {(record.run, record.created): [] for record in records}
+        for total in self._read(_OF_NAMES, runs=[record.run for record in records]):
+            if (total.run, total.created) in found:  # not an earlier run's of that name
+                found[total.run, total.created].append(total)
+        return {run: totals for (run, _), totals in found.items()}
 
     def clip_norm(self, record: RunRecord) -> float:
         """Return the clip of a run's next round: an L2 norm; 0 without privacy."""
@@ -62,6 +104,10 @@ class PrivacyLedger:
                 )
                 insert_or_ignore(connection, tables.privacy_releases, [_row(release)])
 
+    def _read(self, statement: sql.Select[Any], **given: object) -> list[LedgerTotal]:
+        with self._transactions.read() as connection:
+            return [LedgerTotal(**row) for row in connection.execute(statement, given).mappings()]
+
 
 def charge(connection: sql.Connection, release: LedgerEntry, budget: int) -> None:
     """Charge a run for a committed round, within the caller's transaction.
@@ -77,7 +123,3 @@ def charge(connection: sql.Connection, release: LedgerEntry, budget: int) -> Non
 
 def _row(release: LedgerEntry) -> dict[str, object]:
     return asdict(replace(release, committed=release.committed or time.time()))
-
-
-def _release(row: sql.RowMapping) -> LedgerEntry:
-    return LedgerEntry(**{field.name: row[field.name] for field in fields(LedgerEntry)})

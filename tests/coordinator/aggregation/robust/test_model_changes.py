@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,15 @@ def test_norms_and_inner_products_are_of_parameters_and_of_statistics(
         part = CHANGES[:, columns]
         np.testing.assert_allclose(grams[kind], part @ part.T, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(squares[kind], (part**2).sum(axis=1), rtol=1e-12)
+
+
+def test_no_bit_of_a_norm_depends_on_the_other_devices(changes: ModelChanges) -> None:
+    """A private round's sum must move by what one device adds, and by nothing else."""
+    of_all = changes.squared_norms(20)
+    for device, path in enumerate(changes.models):
+        for kind, squares in replace(changes, models=[path]).squared_norms(20).items():
+            assert squares.tolist() == [of_all[kind][device]]
+    assert all(len(squares) == 0 for squares in replace(changes, models=[]).squared_norms(20).values())
 
 
 def test_only_scaled_changes_are_recomputed(changes: ModelChanges) -> None:

@@ -49,14 +49,21 @@ class ModelChanges:
             np.subtract(read_elements(path, self.size, start, stop), w, out=change)
         return changes
 
+    def one_by_one(self, start: int, stop: int) -> Iterator[Float64Array]:
+        """Yield the change of each device, [S], in a buffer that the next one overwrites."""
+        size, w, change = self.size, self.global_slice(start, stop), np.empty(stop - start)
+        for path in self.models:
+            yield np.subtract(read_elements(path, size, start, stop), w, out=change)
+
     def squared_norms(self, slice_elements: int) -> PerKind:
-        """Return the squared L2 norm of each device's change, [N]."""
-        squares: dict[Kind, Float64Array] = {}
-        for start, stop in self.short_ranges(slice_elements):
-            changes = self.block(start, stop)
-            for kind, where in indices_by_kind(self.specs, start, stop):
-                part = changes[:, where]
-                squares[kind] = squares.get(kind, 0.0) + np.einsum("ns,ns->n", part, part)
+        """Return the squared L2 norm of each device's change, [N]; no bit of it depends on the other devices."""
+        squares: dict[Kind, Float64Array] = {spec.kind: np.zeros(len(self.models)) for spec in self.specs}
+        for start, stop in ranges(self.size, slice_elements):
+            indices = list(indices_by_kind(self.specs, start, stop))
+            for device, change in enumerate(self.one_by_one(start, stop)):
+                for kind, where in indices:
+                    part = change[where]
+                    squares[kind][device] += np.einsum("s,s->", part, part)
         return squares
 
     def grams(self, slice_elements: int) -> PerKind:
