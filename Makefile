@@ -74,7 +74,7 @@ audit: setup ## checks the pinned versions against advisories; exit code 10 if n
 requirements: setup ## regenerates requirements/*.txt, with the sha256 of every file, from pyproject.toml and constraints.txt
 	$(BIN)/python -m tools.lock_requirements
 
-release: setup ## builds the release in dist/, RELEASE_KEY= signs it, and tries it in an empty environment for each extra: NN minutes
+release: setup ## builds the release in dist/, RELEASE_KEY= signs it, and tries it in an empty environment for each extra: half an hour
 	$(BIN)/python -m tools.build_release
 	$(BIN)/python -m tools.try_release
 

@@ -147,9 +147,12 @@ def main() -> None:
     directory = ROOT / "dist"
     try:
         key = _key()
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir()
-        build_release(ROOT, directory, key)
+        with tempfile.TemporaryDirectory() as temporary:
+            files = build_release(ROOT, Path(temporary), key)
+            shutil.rmtree(directory, ignore_errors=True)
+            directory.mkdir()
+            for file in files:
+                shutil.copy(file, directory)
     except ReleaseError as error:
         sys.exit(f"make release: {error}")
     print((directory / SUMS).read_text(), end="")

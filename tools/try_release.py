@@ -35,7 +35,6 @@ NEEDED = {  # what the extra is for, and is not there without it
     "mlflow": "moonfed.coordinator.trackers.mlflow_tracker",
     "wandb": "moonfed.coordinator.trackers.wandb_tracker",
     "export": "moonfed.cli.program, moonfed.export.bundle_builder, moonfed.release.publish",
-    "timm": "moonfed.export.bundle_builder, timm",
     "serve": "moonfed.serving.server",
     "experiments": "moonfed.experiments.demo, moonfed.experiments.fleet.simulate_command",
     "ray": "moonfed.experiments.fleet.ray_workers, ray",
@@ -45,6 +44,7 @@ NOT_INSTALLED = {  # and why
     "export-gpu": "gigabytes of CUDA",
     "serve-base": "`serve` has it",
     "serve-gpu": "gigabytes of CUDA",
+    "timm": "its torchvision must be of the same build as torch",
     "docs": "development",
     "dev": "development",
 }
