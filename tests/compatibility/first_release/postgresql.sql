@@ -2,7 +2,7 @@
 -- PostgreSQL database dump
 --
 
-\restrict vzlN4AiZCWby0pUcvODdPqLsijv9MQ5vFjzDjAOtsvcGstxESkWRGUwKBfneOY9
+\restrict Hc3v1M928qcje3LySLpkSwHtdKKYhe5XfiLZaVfBnTKu8n8OlJiXdVpUmNKzMQ0
 
 -- Dumped from database version 15.18 (Debian 15.18-0+deb12u1)
 -- Dumped by pg_dump version 15.18 (Debian 15.18-0+deb12u1)
@@ -671,27 +671,27 @@ COPY public.alembic_version (version_num) FROM stdin;
 --
 
 COPY public.audit_records (number, "time", name, role, serial, address, call, details, outcome, reason, count) FROM stdin;
-1	1795918078.302107		coordinator	none		CreateOperator	create operator 'operator' with the role admin: certificate 609854a7780857bb9961e5d45b3069383a85169d, in the state directory	done		1
-2	1795918096.489374	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:60696	CreateToken	create a join token for 4 devices, valid for 24 h: b2cf49d0241c	done		1
-3	1795918097.895571	cam-1	device	479fa66653117c1f46b398c4fdc76daf7807b7cd	127.0.0.1:43940	Enrol	enrol; certificate 479fa66653117c1f46b398c4fdc76daf7807b7cd expires 2027-02-27 02:08 UTC	done		1
-4	1795918098.935672	cam-2	device	5d73bfcecb82abab154743f917a7ad2df5eb013e	127.0.0.1:40372	Enrol	enrol; certificate 5d73bfcecb82abab154743f917a7ad2df5eb013e expires 2027-02-27 02:08 UTC	done		1
-5	1795918099.843433	cam-3	device	61d25c5e426e719f91f6a456b9d0d1f16ef4f5be	127.0.0.1:40384	Enrol	enrol; certificate 61d25c5e426e719f91f6a456b9d0d1f16ef4f5be expires 2027-02-27 02:08 UTC	done		1
-6	1795918100.461248	cam-4	device	66b044a9ead321682399525f5428f58f27256e23	127.0.0.1:40388	Enrol	enrol; certificate 66b044a9ead321682399525f5428f58f27256e23 expires 2027-02-27 02:08 UTC	done		1
-7	1795918101.284055	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:33656	CreateOperator	create operator 'ann' with the role engineer: certificate 24d8bf9edf49b775293af2d3dce24972e681d0c6	done		1
-8	1795918102.100541	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:33662	CreateOperator	create operator 'bob' with the role engineer: certificate 67037dd99a6b4dab07c76e379ea4d6bfaf281580	done		1
-9	1795918102.995118	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:33676	RevokeOperator	revoke operator 'bob': certificates 67037dd99a6b4dab07c76e379ea4d6bfaf281580	done		1
-10	1795918103.863434	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:33680	RevokeDevice	revoke device 'cam-4': certificates 66b044a9ead321682399525f5428f58f27256e23	done		1
-11	1795918104.737072	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:33688	LabelDevice	labels of device 'cam-1': add 'site=berlin'	done		1
-12	1795918109.758666	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:38884	Upload	upload 6 files, 68 KB in all: 4d80ab486bc3, d9b237c73d1f, 82a98c884b44, 24fb4ad752d5, 7c7009a1f989, 0c7f2bfa0c2a	done		1
-13	1795918109.820148	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:38884	StartRun	start run 'digits' of bundle 4d80ab486bc3	done		1
-14	1795918116.973615	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:38940	Upload	upload 6 files, 68 KB in all: 4d80ab486bc3, d9b237c73d1f, 82a98c884b44, 24fb4ad752d5, 7c7009a1f989, 0c7f2bfa0c2a	done		1
-15	1795918116.988321	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:38940	StartRun	start run 'private' of bundle 4d80ab486bc3	done		1
-16	1795918126.621487	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:57132	Upload	upload 14 files, 93 KB in all: 4d80ab486bc3, 7c7009a1f989, 24fb4ad752d5, 2637d6fe1c64, 7e3ad467cdda, 94b40ee11739, 5a1baf76a0c1, 62b98c87a2e6, 0bcfe7aa4815, bec2ff739d1b, 7427877c40fb, f7faaa06b7a3, b6a98c518011, 9850aed365bf	done		1
-17	1795918126.673365	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:57132	CreateRelease	create version 1 of release 'digits' from round 3 of run 'digits', manifest 7e3ad467cdda	done		1
-18	1795918128.033234	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:34534	DeployRelease	deploy version 1 of release 'digits' to 100 % of all devices: deployment 1, 3 devices	done		1
-19	1795918130.241748	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:34574	EvaluateRun	evaluate the newest model of run 'digits' on devices, for up to 3600 s: evaluation 1 of model 3	done		1
-20	1795918132.911689	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:34580	Upload	upload 6 files, 68 KB in all: 4d80ab486bc3, d9b237c73d1f, 82a98c884b44, 24fb4ad752d5, 7c7009a1f989, 0c7f2bfa0c2a	done		1
-21	1795918132.919449	operator	admin	609854a7780857bb9961e5d45b3069383a85169d	127.0.0.1:34580	StartRun	start run 'open' of bundle 4d80ab486bc3	done		1
+1	1795920454.952702		coordinator	none		CreateOperator	create operator 'operator' with the role admin: certificate 620e9455d5d818c0bceb99d62d499cda18f34928, in the state directory	done		1
+2	1795920467.701817	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:34950	CreateToken	create a join token for 4 devices, valid for 24 h: a05825dfd286	done		1
+3	1795920468.232576	cam-1	device	695bd399898ee6241a27486c4c61820ec51482a2	127.0.0.1:34336	Enrol	enrol; certificate 695bd399898ee6241a27486c4c61820ec51482a2 expires 2027-02-27 02:47 UTC	done		1
+4	1795920468.688044	cam-2	device	f43a872e996deb6f5c4c602dfc3bb4770a20c51	127.0.0.1:34366	Enrol	enrol; certificate f43a872e996deb6f5c4c602dfc3bb4770a20c51 expires 2027-02-27 02:47 UTC	done		1
+5	1795920469.143883	cam-3	device	7a63b3d26027321b4382375a2875f2316ff5a8e9	127.0.0.1:34388	Enrol	enrol; certificate 7a63b3d26027321b4382375a2875f2316ff5a8e9 expires 2027-02-27 02:47 UTC	done		1
+6	1795920469.634902	cam-4	device	7ed688693b7c95b19b7846cbbd38f6d5679e361a	127.0.0.1:34404	Enrol	enrol; certificate 7ed688693b7c95b19b7846cbbd38f6d5679e361a expires 2027-02-27 02:47 UTC	done		1
+7	1795920470.157672	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:36850	CreateOperator	create operator 'ann' with the role engineer: certificate 76b676a88bafe841a6e655e6f1da50a738aa3ee5	done		1
+8	1795920470.721585	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:36856	CreateOperator	create operator 'bob' with the role engineer: certificate 7198327fc2abd7d7a789c145809d6bf0f905cac1	done		1
+9	1795920471.232168	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:36872	RevokeOperator	revoke operator 'bob': certificates 7198327fc2abd7d7a789c145809d6bf0f905cac1	done		1
+10	1795920471.773391	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:36882	RevokeDevice	revoke device 'cam-4': certificates 7ed688693b7c95b19b7846cbbd38f6d5679e361a	done		1
+11	1795920472.294371	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:36886	LabelDevice	labels of device 'cam-1': add 'site=berlin'	done		1
+12	1795920474.63351	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:36914	Upload	upload 6 files, 68 KB in all: 4d80ab486bc3, d9b237c73d1f, 82a98c884b44, 24fb4ad752d5, 7c7009a1f989, ac2033e30c54	done		1
+13	1795920474.698578	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:36914	StartRun	start run 'digits' of bundle 4d80ab486bc3	done		1
+14	1795920481.630173	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:48840	Upload	upload 6 files, 68 KB in all: 4d80ab486bc3, d9b237c73d1f, 82a98c884b44, 24fb4ad752d5, 7c7009a1f989, ac2033e30c54	done		1
+15	1795920481.642206	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:48840	StartRun	start run 'private' of bundle 4d80ab486bc3	done		1
+16	1795920488.782954	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:48896	Upload	upload 14 files, 93 KB in all: 4d80ab486bc3, 7c7009a1f989, 24fb4ad752d5, 2637d6fe1c64, c2b94bac4eb5, 4e51394a16c6, 19ce6a44456f, c9f4b5024508, 5a1622a058a7, bec2ff739d1b, 7427877c40fb, f7faaa06b7a3, c8abd23c9754, 9850aed365bf	done		1
+17	1795920488.867991	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:48896	CreateRelease	create version 1 of release 'digits' from round 3 of run 'digits', manifest c2b94bac4eb5	done		1
+18	1795920490.063904	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:54696	DeployRelease	deploy version 1 of release 'digits' to 100 % of all devices: deployment 1, 3 devices	done		1
+19	1795920492.037656	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:54704	EvaluateRun	evaluate the newest model of run 'digits' on devices, for up to 3600 s: evaluation 1 of model 3	done		1
+20	1795920494.847949	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:54712	Upload	upload 6 files, 68 KB in all: 4d80ab486bc3, d9b237c73d1f, 82a98c884b44, 24fb4ad752d5, 7c7009a1f989, ac2033e30c54	done		1
+21	1795920494.862866	operator	admin	620e9455d5d818c0bceb99d62d499cda18f34928	127.0.0.1:54712	StartRun	start run 'open' of bundle 4d80ab486bc3	done		1
 \.
 
 
@@ -700,7 +700,7 @@ COPY public.audit_records (number, "time", name, role, serial, address, call, de
 --
 
 COPY public.authority (sha256) FROM stdin;
-8b0b7c6a0aa84829d6086c3108f6e3b2571cb6d18b0c6fdd7176a6863b0b685d
+17fbf529018c9f967d5142156e3d914878be1fe6bf54e583018ed9c25b257b48
 \.
 
 
@@ -709,7 +709,7 @@ COPY public.authority (sha256) FROM stdin;
 --
 
 COPY public.blob_ownership (database, claimed) FROM stdin;
-7ef61a5db9574b9aa0f09a5313ffe2bc	t
+915077b5b4fb42289ca137b1fcd4bb8c	t
 \.
 
 
@@ -719,7 +719,7 @@ COPY public.blob_ownership (database, claimed) FROM stdin;
 
 COPY public.blob_references (run, round, role, sha256, size) FROM stdin;
 digits	-1	manifest.json	4d80ab486bc364b147f0b78d9891c4ab8f1e2e5282db7584d43c28013132cb67	2647
-digits	-1	signature.json	0c7f2bfa0c2a63f14c48b4494b4be443659453f8bcaeeccb30c41fe7f3f26502	850
+digits	-1	signature.json	ac2033e30c54ac3335e3507540baae5f07bae32b8255f48bf7f90a385a358a6e	850
 digits	-1	initial.safetensors	d9b237c73d1feda28eee1822c95f4eb05876aa92182242c5667380b9cf32655b	840
 digits	-1	model.onnx	82a98c884b4495f851077e8ba0ce3f7946324a35d65189dc7d00b93c489e1a79	3851
 digits	-1	plan.json	24fb4ad752d5c552d7e8c28e37029fea6be04a7bb46a97dbf121f3dcdcb72e78	12042
@@ -729,24 +729,24 @@ digits	1	model	64bbd1db36dcc45809cf954bc7b32ce529ba3f475f031ff7947409bf8bb647de	
 digits	2	model	c89e3bd447660a66230d13d9e60f6f87f00968be9b4e10b14a16fbcfafce302c	840
 digits	3	model	2637d6fe1c64eedc850e45b1c4f4410d43228883de9c02baf6ec058af27e4273	840
 private	-1	manifest.json	4d80ab486bc364b147f0b78d9891c4ab8f1e2e5282db7584d43c28013132cb67	2647
-private	-1	signature.json	0c7f2bfa0c2a63f14c48b4494b4be443659453f8bcaeeccb30c41fe7f3f26502	850
+private	-1	signature.json	ac2033e30c54ac3335e3507540baae5f07bae32b8255f48bf7f90a385a358a6e	850
 private	-1	initial.safetensors	d9b237c73d1feda28eee1822c95f4eb05876aa92182242c5667380b9cf32655b	840
 private	-1	model.onnx	82a98c884b4495f851077e8ba0ce3f7946324a35d65189dc7d00b93c489e1a79	3851
 private	-1	plan.json	24fb4ad752d5c552d7e8c28e37029fea6be04a7bb46a97dbf121f3dcdcb72e78	12042
 private	-1	plan.pt	7c7009a1f9891975ea777d4834c4d651a51005c61e73d47c313e66ac99b8f32c	47777
 private	0	model	d9b237c73d1feda28eee1822c95f4eb05876aa92182242c5667380b9cf32655b	840
-private	1	model	ded55bafc5e3db10d4f9d44484b3e0df4e8a8fa9666af7c38705c42d2f56c397	840
-private	2	model	da7d9f90d35704de988c11391728b8396a65d2184fcd597be761077f88881f44	840
-private	3	model	0523cc32039b73ece0880d640aae8b7f33758f12976de8a8b38c7b4142fed71a	840
-private	4	model	5256e7477512ebfa950d9af7b7e0e238b702c74afbf81ebbfa1cf2a2a1d71dbe	840
-private	5	model	49605149dda6437592bb7c3b94fc717ab176ab3c7789f50f48c6b765124fce2c	840
-private	6	model	c53117e40f12465d3a933837e753a403a33352148a774e0dfa07292c483a4b91	840
-private	7	model	6252fc11e065dd2cb86186e571adffa39a06e05cea6ae38006d677ad8b2d25e4	840
-private	8	model	9b2c403a62ef1383f7af42d308873f383a95233c9c2427f7189f5c0e2540be14	840
-private	9	model	08b0399281cf56284bfd6da061665fd7a727b4938524f917968e38efb5667e48	840
-private	10	model	fe8a06be77f939064fc7e45502751e238bbabbbf80908091d40acfb6de750458	840
+private	1	model	1b1c975030cceb0fda4cb1038a052280405767245896971e7d329cb06e5544ce	840
+private	2	model	1a1e31cc87677cf84a440f7c7d9f65c9807e2e09c5801aae8f7c049904356cd1	840
+private	3	model	55c34318355c997a46f14221527dfe91cc3c5ea448b0f3089b27ea37616efc92	840
+private	4	model	50792b016351ea8a1cecf13ea6907d69adba4af72a28e44811800a6602bce202	840
+private	5	model	507b257eea446492681b4acc0cdf82fa2ff32b2421e6f2dbd0d71f439ef1da00	840
+private	6	model	75860d36973b4209838d9f31a28cde19696dbc113ed07aa4edfa9902ec2c8495	840
+private	7	model	3cfa9747642e34ba553291f26652301956a893ba1cb8f66f7f01311f27d24b7f	840
+private	8	model	47b9fdd5b93c2c82de784a40678ec0068aab61a406e2888efe38110eb34b19bf	840
+private	9	model	2efc8b625d9df096dd57d03a85421f9168186effc379be09952873f5a10d51c6	840
+private	10	model	c58537608c9f1b28860819e4c657ee4a065eb5e0bac8cfc810eb35dd5bafe550	840
 open	-1	manifest.json	4d80ab486bc364b147f0b78d9891c4ab8f1e2e5282db7584d43c28013132cb67	2647
-open	-1	signature.json	0c7f2bfa0c2a63f14c48b4494b4be443659453f8bcaeeccb30c41fe7f3f26502	850
+open	-1	signature.json	ac2033e30c54ac3335e3507540baae5f07bae32b8255f48bf7f90a385a358a6e	850
 open	-1	initial.safetensors	d9b237c73d1feda28eee1822c95f4eb05876aa92182242c5667380b9cf32655b	840
 open	-1	model.onnx	82a98c884b4495f851077e8ba0ce3f7946324a35d65189dc7d00b93c489e1a79	3851
 open	-1	plan.json	24fb4ad752d5c552d7e8c28e37029fea6be04a7bb46a97dbf121f3dcdcb72e78	12042
@@ -764,10 +764,10 @@ open	4	model	815b475298ee76434bf60ddbb33d33f25ff0e3b7eb95edcf555cc12bcececaa4	84
 --
 
 COPY public.certificates (serial, device, expires, rejected, reason) FROM stdin;
-479fa66653117c1f46b398c4fdc76daf7807b7cd	cam-1	1803694097	0	
-5d73bfcecb82abab154743f917a7ad2df5eb013e	cam-2	1803694098	0	
-61d25c5e426e719f91f6a456b9d0d1f16ef4f5be	cam-3	1803694099	0	
-66b044a9ead321682399525f5428f58f27256e23	cam-4	1803694100	1795918103.8712177	revoked
+695bd399898ee6241a27486c4c61820ec51482a2	cam-1	1803696468	0	
+f43a872e996deb6f5c4c602dfc3bb4770a20c51	cam-2	1803696468	0	
+7a63b3d26027321b4382375a2875f2316ff5a8e9	cam-3	1803696469	0	
+7ed688693b7c95b19b7846cbbd38f6d5679e361a	cam-4	1803696469	1795920471.7801003	revoked
 \.
 
 
@@ -776,9 +776,9 @@ COPY public.certificates (serial, device, expires, rejected, reason) FROM stdin;
 --
 
 COPY public.deployed_devices (name, deployment, device, state, had, reason, score, current_score, samples, fingerprint, "time") FROM stdin;
-digits	1	cam-2	installed	t		0.46153846153846156	\N	91	423062ed6b496a55b170360e54dccd26a51b85fc4a5b9253ba478d714c94e9ee	1795918129.1458466
-digits	1	cam-1	installed	t		0.63	\N	100	f93f174e91273dc6647711248b96a372a5c873c6fafff5e221bf94c7afd59e63	1795918129.1635432
-digits	1	cam-3	installed	t		0.4948453608247423	\N	97	31f8380d367dd651009cbd79c769dea7c42496c7ee074f9e63cbb20283701105	1795918129.1994357
+digits	1	cam-3	installed	t		0.4948453608247423	\N	97	7479c6c29da9bb24184aaa72bd76bf602e900ad950d7ad3d36134550f6ab4b83	1795920491.0400424
+digits	1	cam-1	installed	t		0.63	\N	100	fbba5c8b29dd82cd51746d0d3e07ba9da0b99fa1eab8ee398eb209bf8becd819	1795920491.0660026
+digits	1	cam-2	installed	t		0.46153846153846156	\N	91	9251840674e2a8aab65f47770d209eb849d7bd8d3a2711edc863481499362af9	1795920491.0752711
 \.
 
 
@@ -787,7 +787,7 @@ digits	1	cam-3	installed	t		0.4948453608247423	\N	97	31f8380d367dd651009cbd79c76
 --
 
 COPY public.deployments (name, number, version, variant, labels, trusted_labels, percent, max_drop, status, created, operator) FROM stdin;
-digits	1	1	float32	{}	f	100	1	active	1795918128.0416696	operator
+digits	1	1	float32	{}	f	100	1	active	1795920490.072746	operator
 \.
 
 
@@ -805,49 +805,50 @@ COPY public.deployments_version (version) FROM stdin;
 --
 
 COPY public.device_outcomes (run, round, attempt, device, outcome, reason, seconds, "time") FROM stdin;
-digits	1	1	cam-1	counted		0.43826652799998556	1795918113.9594762
-digits	1	1	cam-2	counted		0.43607053599998835	1795918113.9594762
-digits	1	1	cam-3	counted		0.3864052679998622	1795918113.9594762
-digits	2	1	cam-1	counted		0.23471203799999785	1795918114.3820832
-digits	2	1	cam-2	counted		0.1807944879999468	1795918114.3820832
-digits	2	1	cam-3	counted		0.23439687800009779	1795918114.3820832
-digits	3	1	cam-1	counted		0.23555252400001336	1795918114.7580023
-digits	3	1	cam-2	counted		0.19367765900005907	1795918114.7580023
-digits	3	1	cam-3	counted		0.17409620399985215	1795918114.7580023
-private	1	1	cam-1	counted		0.18832099200017183	1795918117.4956892
-private	2	1	cam-1	counted		0.18367921600020054	1795918117.849357
-private	2	1	cam-2	counted		0.20998624199978622	1795918117.849357
-private	3	1	cam-1	counted		0.221507352999879	1795918118.33705
-private	3	1	cam-2	counted		0.1930621510000492	1795918118.33705
-private	3	1	cam-3	counted		0.24679410900012044	1795918118.33705
-private	4	1	cam-1	counted		0.2444211729998642	1795918118.7941492
-private	5	1	cam-1	counted		0.25473977299998296	1795918119.1532266
-private	5	1	cam-2	counted		0.16754526699992311	1795918119.1532266
-private	5	1	cam-3	counted		0.2544742770000994	1795918119.1532266
-private	6	1	cam-2	counted		0.12465491800003292	1795918119.4536495
-private	6	1	cam-3	counted		0.1972772819999591	1795918119.4536495
-private	7	1	cam-1	counted		0.14616047100003016	1795918119.7817442
-private	7	1	cam-2	counted		0.1479357359999085	1795918119.7817442
-private	7	1	cam-3	counted		0.14420919399981358	1795918119.7817442
-private	8	1	cam-1	counted		0.21617639100009	1795918120.141034
-private	8	1	cam-2	counted		0.1530917979998776	1795918120.141034
-private	8	1	cam-3	counted		0.25634187499986183	1795918120.141034
-private	9	1	cam-1	counted		0.2749371299998984	1795918120.5722392
-private	9	1	cam-2	counted		0.25203361600006247	1795918120.5722392
-private	9	1	cam-3	counted		0.2608786049997889	1795918120.5722392
-private	10	1	cam-1	counted		0.14382081500002641	1795918120.9180312
-open	1	1	cam-1	counted		0.4245680629999242	1795918133.5201912
-open	1	1	cam-2	counted		0.23161565400005202	1795918133.5201912
-open	1	1	cam-3	counted		0.42485858500003815	1795918133.5201912
-open	2	1	cam-1	counted		0.14404479399991033	1795918133.9288151
-open	2	1	cam-2	counted		0.24876962799999092	1795918133.9288151
-open	2	1	cam-3	counted		0.30397446500001024	1795918133.9288151
-open	3	1	cam-1	counted		0.13956329600000572	1795918134.2663562
-open	3	1	cam-2	counted		0.24835560500014253	1795918134.2663562
-open	3	1	cam-3	counted		0.14046500899985404	1795918134.2663562
-open	4	1	cam-1	counted		0.21390278300009413	1795918134.5685813
-open	4	1	cam-2	counted		0.2017225149998012	1795918134.5685813
-open	4	1	cam-3	counted		0.2009505150001587	1795918134.5685813
+digits	1	1	cam-1	counted		0.5501443989996915	1795920478.8563664
+digits	1	1	cam-2	counted		0.3628863599997203	1795920478.8563664
+digits	1	1	cam-3	counted		0.40703408800072793	1795920478.8563664
+digits	2	1	cam-1	counted		0.20148651800082007	1795920479.2354634
+digits	2	1	cam-2	counted		0.19551967900042655	1795920479.2354634
+digits	2	1	cam-3	counted		0.2051475730004313	1795920479.2354634
+digits	3	1	cam-1	counted		0.28300833699995565	1795920479.649688
+digits	3	1	cam-2	counted		0.22627083599945763	1795920479.649688
+digits	3	1	cam-3	counted		0.26185566000003746	1795920479.649688
+private	1	1	cam-1	counted		0.20888085000024148	1795920482.1376648
+private	1	1	cam-2	counted		0.2058064299999387	1795920482.1376648
+private	2	1	cam-1	counted		0.27132835400061595	1795920482.516234
+private	2	1	cam-3	counted		0.28434058699986053	1795920482.516234
+private	3	1	cam-1	counted		0.16564005899999756	1795920482.87653
+private	3	1	cam-2	counted		0.12265477799974178	1795920482.87653
+private	3	1	cam-3	counted		0.26173459500023455	1795920482.87653
+private	4	1	cam-1	counted		0.11525836799955869	1795920483.113341
+private	4	1	cam-3	counted		0.1523106739996365	1795920483.113341
+private	5	1	cam-1	counted		0.2537443990004249	1795920483.4868984
+private	5	1	cam-2	counted		0.27528655500009336	1795920483.4868984
+private	5	1	cam-3	counted		0.24855656899944734	1795920483.4868984
+private	6	1	cam-1	counted		0.23670201299955806	1795920483.940634
+private	6	1	cam-2	counted		0.236474274000102	1795920483.940634
+private	6	1	cam-3	counted		0.1286193350006215	1795920483.940634
+private	7	1	cam-2	counted		0.13036643900068157	1795920484.1764283
+private	8	1	cam-1	counted		0.16856429099971137	1795920484.4801285
+private	8	1	cam-2	counted		0.16765094000038516	1795920484.4801285
+private	8	1	cam-3	counted		0.1050423269998646	1795920484.4801285
+private	9	1	cam-1	counted		0.17170523599997978	1795920484.771815
+private	9	1	cam-2	counted		0.16802924900002836	1795920484.771815
+private	10	1	cam-1	counted		0.1559703470002205	1795920485.0077968
+private	10	1	cam-3	counted		0.14919677499983663	1795920485.0077968
+open	1	1	cam-1	counted		0.2522433040003307	1795920495.4495628
+open	1	1	cam-2	counted		0.18353576299978158	1795920495.4495628
+open	1	1	cam-3	counted		0.25835064300008526	1795920495.4495628
+open	2	1	cam-1	counted		0.2141825599992444	1795920495.8140864
+open	2	1	cam-2	counted		0.2262547469999845	1795920495.8140864
+open	2	1	cam-3	counted		0.1596105250000619	1795920495.8140864
+open	3	1	cam-1	counted		0.1586857570000575	1795920496.1057897
+open	3	1	cam-2	counted		0.15157920899946475	1795920496.1057897
+open	3	1	cam-3	counted		0.10492583900031605	1795920496.1057897
+open	4	1	cam-1	counted		0.22826394500043534	1795920496.516812
+open	4	1	cam-2	counted		0.23082299800080364	1795920496.516812
+open	4	1	cam-3	counted		0.3090758509997613	1795920496.516812
 \.
 
 
@@ -856,49 +857,50 @@ open	4	1	cam-3	counted		0.2009505150001587	1795918134.5685813
 --
 
 COPY public.device_reports (run, round, attempt, device, outcome, reason, samples, steps, metrics, blobs, decoded, personal_lost) FROM stdin;
-digits	1	1	cam-3	accepted		387	60	{"holdout_loss": 2.3293381523840204, "holdout_samples": 97.0, "holdout_accuracy": 0.12371134020618557, "loss": 2.1111735184987386}	{"model": ["1f32292d2217f899d164321641a5fc9ff0da91c6ef0db97beb55d090f57a6dc7", 840]}	{}	f
-digits	1	1	cam-2	accepted		362	50	{"holdout_loss": 2.301025642143501, "holdout_samples": 91.0, "holdout_accuracy": 0.18681318681318682, "loss": 2.1731811332702637}	{"model": ["9a9b99571531841205e3fba8c99f7bec1e61265fe34eccff8c77d1ba172166d8", 840]}	{}	f
-digits	1	1	cam-1	accepted		400	60	{"holdout_loss": 2.200595474243164, "holdout_samples": 100.0, "holdout_accuracy": 0.35, "loss": 1.9901459376017252}	{"model": ["b5b43fcb8fe5bf05abac7d612dabeca4be3d846f7281ef0f83bb94493cba02cd", 840]}	{}	f
-digits	2	1	cam-2	accepted		362	50	{"holdout_loss": 2.2288158542507297, "holdout_samples": 91.0, "holdout_accuracy": 0.27472527472527475, "loss": 2.0978784561157227}	{"model": ["9f68abb82d179451543502f022456ebad67c8486cfa6a2f680c8e003409da931", 840]}	{}	f
-digits	2	1	cam-3	accepted		387	60	{"holdout_loss": 2.2027244174603333, "holdout_samples": 97.0, "holdout_accuracy": 0.29896907216494845, "loss": 2.022431516647339}	{"model": ["7088f1d7773a8b222329b1eef7af9ad8754e75fd72e372a7a35e4708183362a5", 840]}	{}	f
-digits	2	1	cam-1	accepted		400	60	{"holdout_loss": 2.149122619628906, "holdout_samples": 100.0, "holdout_accuracy": 0.44, "loss": 1.9149384180704752}	{"model": ["4d3e5334668f2c587dfc87a25ddeb90f09df1561beb746cd1e513bc2aa66d5b7", 840]}	{}	f
-digits	3	1	cam-3	accepted		387	60	{"holdout_loss": 2.1292008862053, "holdout_samples": 97.0, "holdout_accuracy": 0.41237113402061853, "loss": 1.950279712677002}	{"model": ["6845c37777698ec5de53dc73e9485029edd895d7d565a6ac5b90cb0c506c9068", 840]}	{}	f
-digits	3	1	cam-2	accepted		362	50	{"holdout_loss": 2.167045677101219, "holdout_samples": 91.0, "holdout_accuracy": 0.4065934065934066, "loss": 2.0447536849975587}	{"model": ["456e53dcc84d609c506abc26b350674d4530bc3dddd3f4de8fe50bd579809294", 840]}	{}	f
-digits	3	1	cam-1	accepted		400	60	{"holdout_loss": 2.073952865600586, "holdout_samples": 100.0, "holdout_accuracy": 0.57, "loss": 1.836133352915446}	{"model": ["4159f48eea74ee52b9c032df4357df42e60f47f819ff7db96206145202004581", 840]}	{}	f
+digits	1	1	cam-2	accepted		362	50	{"holdout_samples": 91.0, "loss": 2.1731811332702637, "holdout_accuracy": 0.18681318681318682, "holdout_loss": 2.301025642143501}	{"model": ["9a9b99571531841205e3fba8c99f7bec1e61265fe34eccff8c77d1ba172166d8", 840]}	{}	f
+digits	1	1	cam-3	accepted		387	60	{"holdout_samples": 97.0, "loss": 2.1111735184987386, "holdout_accuracy": 0.12371134020618557, "holdout_loss": 2.3293381523840204}	{"model": ["1f32292d2217f899d164321641a5fc9ff0da91c6ef0db97beb55d090f57a6dc7", 840]}	{}	f
+digits	1	1	cam-1	accepted		400	60	{"holdout_samples": 100.0, "loss": 1.9901459376017252, "holdout_accuracy": 0.35, "holdout_loss": 2.200595474243164}	{"model": ["b5b43fcb8fe5bf05abac7d612dabeca4be3d846f7281ef0f83bb94493cba02cd", 840]}	{}	f
+digits	2	1	cam-1	accepted		400	60	{"holdout_samples": 100.0, "loss": 1.9149384180704752, "holdout_accuracy": 0.44, "holdout_loss": 2.149122619628906}	{"model": ["4d3e5334668f2c587dfc87a25ddeb90f09df1561beb746cd1e513bc2aa66d5b7", 840]}	{}	f
+digits	2	1	cam-2	accepted		362	50	{"holdout_samples": 91.0, "loss": 2.0978784561157227, "holdout_accuracy": 0.27472527472527475, "holdout_loss": 2.2288158542507297}	{"model": ["9f68abb82d179451543502f022456ebad67c8486cfa6a2f680c8e003409da931", 840]}	{}	f
+digits	2	1	cam-3	accepted		387	60	{"holdout_samples": 97.0, "loss": 2.022431516647339, "holdout_accuracy": 0.29896907216494845, "holdout_loss": 2.2027244174603333}	{"model": ["7088f1d7773a8b222329b1eef7af9ad8754e75fd72e372a7a35e4708183362a5", 840]}	{}	f
+digits	3	1	cam-2	accepted		362	50	{"holdout_samples": 91.0, "loss": 2.0447536849975587, "holdout_accuracy": 0.4065934065934066, "holdout_loss": 2.167045677101219}	{"model": ["456e53dcc84d609c506abc26b350674d4530bc3dddd3f4de8fe50bd579809294", 840]}	{}	f
+digits	3	1	cam-3	accepted		387	60	{"holdout_samples": 97.0, "loss": 1.950279712677002, "holdout_accuracy": 0.41237113402061853, "holdout_loss": 2.1292008862053}	{"model": ["6845c37777698ec5de53dc73e9485029edd895d7d565a6ac5b90cb0c506c9068", 840]}	{}	f
+digits	3	1	cam-1	accepted		400	60	{"holdout_samples": 100.0, "loss": 1.836133352915446, "holdout_accuracy": 0.57, "holdout_loss": 2.073952865600586}	{"model": ["4159f48eea74ee52b9c032df4357df42e60f47f819ff7db96206145202004581", 840]}	{}	f
 private	1	1	cam-1	accepted		400	60	{}	{"model": ["b67b3e7363c925c379a71024912c9278c12070381b679125cee4be74038792f0", 840]}	{}	f
-private	2	1	cam-1	accepted		400	60	{}	{"model": ["e7f19250bc300a9185ed821309a1509b69796e621560e40829205642ecf70b54", 840]}	{}	f
-private	2	1	cam-2	accepted		362	50	{}	{"model": ["803c02f38ed856d1eac249e818e2a0daa7b7eac6f3dfcc8260dce7f84e6d8199", 840]}	{}	f
-private	3	1	cam-2	accepted		362	50	{}	{"model": ["853169717ae4e48c5cb89acf65ead378ac6ea4c28443f4c9944c33cdcff2d936", 840]}	{}	f
-private	3	1	cam-1	accepted		400	60	{}	{"model": ["dbd916fc6380b0c7f4c9d60aabc2d4fbea7133ca316d010e7d09315227495952", 840]}	{}	f
-private	3	1	cam-3	accepted		387	60	{}	{"model": ["7781fc313fa7f3a6da2135bf80de5b4c3c71d8d0f188acc3825bc3a24d021a31", 840]}	{}	f
-private	4	1	cam-1	accepted		400	60	{}	{"model": ["ebabdaab640300611155652ae418ac1edd9ef880ae6bce09a7a5c7c29e41cad4", 840]}	{}	f
-private	5	1	cam-2	accepted		362	50	{}	{"model": ["c1d8925155f5a241fc49174d25e7c17bfbcc72ce90729a13db6b845403035be7", 840]}	{}	f
-private	5	1	cam-3	accepted		387	60	{}	{"model": ["94663ca789f6b0cdc1ecf85d0788a2994c5d47d5015b759314e5f079ef720cad", 840]}	{}	f
-private	5	1	cam-1	accepted		400	60	{}	{"model": ["0949b3201de25f7322a0bfa27a3fc5e2c036170baa10a2f8c7daf0461d9525bd", 840]}	{}	f
-private	6	1	cam-2	accepted		362	50	{}	{"model": ["97e5ae00afd2cff0c19903196ce233bed9516a99a912ce5d092fc2c509c9e689", 840]}	{}	f
-private	6	1	cam-3	accepted		387	60	{}	{"model": ["4528c5129f50b9e0d5cbe3573b92602b4b695108711a80968a0c304b08897090", 840]}	{}	f
-private	7	1	cam-1	accepted		400	60	{}	{"model": ["0b551473f95c0547371ee67ad833831831d4bb8e5a2b1a922e0d7af71c867976", 840]}	{}	f
-private	7	1	cam-3	accepted		387	60	{}	{"model": ["ceb31f7590c4422c6cd3b000283005cb8177c95e7db6fe7cb92ac74d6fa0ffc1", 840]}	{}	f
-private	7	1	cam-2	accepted		362	50	{}	{"model": ["0feb60e3fee8ddf784544516ffc018ba68d0d7d97e9f99ce6d76dc4a81060af0", 840]}	{}	f
-private	8	1	cam-2	accepted		362	50	{}	{"model": ["a5e48af2bb4a5845d20c2233be5d2700b3bc22f8730ef2dd8aa796cad7f7bc1b", 840]}	{}	f
-private	8	1	cam-1	accepted		400	60	{}	{"model": ["dc5aa7c59ae60a57e09c40bc6329687e82aa74a1f721f675f072ed19275b2b07", 840]}	{}	f
-private	8	1	cam-3	accepted		387	60	{}	{"model": ["c253dd1dba3244f3aedb8c4217b0f8806ece55e14d93a0317065c158e5fa0d7b", 840]}	{}	f
-private	9	1	cam-2	accepted		362	50	{}	{"model": ["f3a66c3204102f33cc0e43038d2263ad220a9ec5c15ec8212a3468bb3f03a343", 840]}	{}	f
-private	9	1	cam-3	accepted		387	60	{}	{"model": ["4619810d37893e68b8b0b4a7d4c0a2bf783818f7e3faf644b0b524e4db32bf8c", 840]}	{}	f
-private	9	1	cam-1	accepted		400	60	{}	{"model": ["011981f48f4e26811883b6353d231ad2033b3ce2de3c04a956852839ecc9b80e", 840]}	{}	f
-private	10	1	cam-1	accepted		400	60	{}	{"model": ["6ec7e71b8b5ea67fa95b8618b8927adfa96c4c92d6a31e247d7807f474038889", 840]}	{}	f
-open	1	1	cam-2	accepted		362	50	{"holdout_loss": 2.301025642143501, "holdout_samples": 91.0, "holdout_accuracy": 0.18681318681318682, "loss": 2.1731811332702637}	{"model": ["9a9b99571531841205e3fba8c99f7bec1e61265fe34eccff8c77d1ba172166d8", 840]}	{}	f
-open	1	1	cam-1	accepted		400	60	{"holdout_loss": 2.200595474243164, "holdout_samples": 100.0, "holdout_accuracy": 0.35, "loss": 1.9901459376017252}	{"model": ["b5b43fcb8fe5bf05abac7d612dabeca4be3d846f7281ef0f83bb94493cba02cd", 840]}	{}	f
-open	1	1	cam-3	accepted		387	60	{"holdout_loss": 2.3293381523840204, "holdout_samples": 97.0, "holdout_accuracy": 0.12371134020618557, "loss": 2.1111735184987386}	{"model": ["1f32292d2217f899d164321641a5fc9ff0da91c6ef0db97beb55d090f57a6dc7", 840]}	{}	f
-open	2	1	cam-1	accepted		400	60	{"holdout_loss": 2.149122619628906, "holdout_samples": 100.0, "holdout_accuracy": 0.44, "loss": 1.9149384180704752}	{"model": ["4d3e5334668f2c587dfc87a25ddeb90f09df1561beb746cd1e513bc2aa66d5b7", 840]}	{}	f
-open	3	1	cam-1	accepted		400	60	{"holdout_loss": 2.073952865600586, "holdout_samples": 100.0, "holdout_accuracy": 0.57, "loss": 1.836133352915446}	{"model": ["4159f48eea74ee52b9c032df4357df42e60f47f819ff7db96206145202004581", 840]}	{}	f
-open	2	1	cam-2	accepted		362	50	{"holdout_loss": 2.2288158542507297, "holdout_samples": 91.0, "holdout_accuracy": 0.27472527472527475, "loss": 2.0978784561157227}	{"model": ["9f68abb82d179451543502f022456ebad67c8486cfa6a2f680c8e003409da931", 840]}	{}	f
-open	3	1	cam-3	accepted		387	60	{"holdout_loss": 2.1292008862053, "holdout_samples": 97.0, "holdout_accuracy": 0.41237113402061853, "loss": 1.950279712677002}	{"model": ["6845c37777698ec5de53dc73e9485029edd895d7d565a6ac5b90cb0c506c9068", 840]}	{}	f
-open	4	1	cam-1	accepted		400	60	{"holdout_loss": 1.9964366912841798, "holdout_samples": 100.0, "holdout_accuracy": 0.63, "loss": 1.764956013361613}	{"model": ["d1a44887b4ae675382069a526f83a63b37d45f63ff383b7ccbe5453c5f35e283", 840]}	{}	f
-open	2	1	cam-3	accepted		387	60	{"holdout_loss": 2.2027244174603333, "holdout_samples": 97.0, "holdout_accuracy": 0.29896907216494845, "loss": 2.022431516647339}	{"model": ["7088f1d7773a8b222329b1eef7af9ad8754e75fd72e372a7a35e4708183362a5", 840]}	{}	f
-open	3	1	cam-2	accepted		362	50	{"holdout_loss": 2.167045677101219, "holdout_samples": 91.0, "holdout_accuracy": 0.4065934065934066, "loss": 2.0447536849975587}	{"model": ["456e53dcc84d609c506abc26b350674d4530bc3dddd3f4de8fe50bd579809294", 840]}	{}	f
-open	4	1	cam-3	accepted		387	60	{"holdout_loss": 2.058330575215448, "holdout_samples": 97.0, "holdout_accuracy": 0.4948453608247423, "loss": 1.8851110458374023}	{"model": ["5ab409050543389909cf5ce90d83df6774c46c4a5c1d54eb0f253edb2a27dda6", 840]}	{}	f
-open	4	1	cam-2	accepted		362	50	{"holdout_loss": 2.1135630764804043, "holdout_samples": 91.0, "holdout_accuracy": 0.46153846153846156, "loss": 1.9915108680725098}	{"model": ["a288bd5047b1c1328877f626ee068fea6d7444ba17067d677005a6907ccdd8bb", 840]}	{}	f
+private	1	1	cam-2	accepted		362	50	{}	{"model": ["ad4115cd9ed85688221c276f539eb35281bd06f360a7092f6c5706ed7fdfc587", 840]}	{}	f
+private	2	1	cam-1	accepted		400	60	{}	{"model": ["e4ab928e5081d14d1a17288d29dff4e1786d7c5fe6b612972a6bbf8ad4cb11f5", 840]}	{}	f
+private	2	1	cam-3	accepted		387	60	{}	{"model": ["9f70a48ad0b4362a3f41e5c503af604f54dfef33ce25b169589a1f4064d48a01", 840]}	{}	f
+private	3	1	cam-2	accepted		362	50	{}	{"model": ["5c1fd9164feb30bb3247b84963ac72eab42f8684b9a62609b65ae4b4383b5fb8", 840]}	{}	f
+private	3	1	cam-1	accepted		400	60	{}	{"model": ["c4beae6641e9afce876d58608e4a816964ab259524d3dfa341588a3e442c6db3", 840]}	{}	f
+private	3	1	cam-3	accepted		387	60	{}	{"model": ["0ee64f38419c40f685e0bfb9663b645592988784208ae3db6356476e505c8f1e", 840]}	{}	f
+private	4	1	cam-1	accepted		400	60	{}	{"model": ["7e6ca806454b1b88e2a627a972c1cef1ee3d33dd7dd755943ad40de8cbda90d3", 840]}	{}	f
+private	4	1	cam-3	accepted		387	60	{}	{"model": ["7e9b7c580dd270818e3d943467764a1dd29b93029cd8e4fb4fe3d27b64dbb17e", 840]}	{}	f
+private	5	1	cam-3	accepted		387	60	{}	{"model": ["d986c947c02b1ec971237fc55a2bc126dc85fd6486fd3d711550cc3c2a204078", 840]}	{}	f
+private	5	1	cam-1	accepted		400	60	{}	{"model": ["a4856a107b4a9087b854be0a2b0fe551b010899f97a459570fdc2e2772f73026", 840]}	{}	f
+private	5	1	cam-2	accepted		362	50	{}	{"model": ["9a92652fec766b5a63159487172bd54388823ca5f2855fcf02193c0bce8b2c57", 840]}	{}	f
+private	6	1	cam-3	accepted		387	60	{}	{"model": ["b37f2125a40ee07c42b0211a3deb1545ba141a0b92c1541ff350d9d84b2ef196", 840]}	{}	f
+private	6	1	cam-1	accepted		400	60	{}	{"model": ["3e87178dbd373c6a40d5bee142a94dd292b20c1a7ca5f6d8d5ac3d16d64c1122", 840]}	{}	f
+private	6	1	cam-2	accepted		362	50	{}	{"model": ["14f35bbe03190e5b5ff14d5dd9b53bccab926ac7eb7c6da176072a3e4e3fc680", 840]}	{}	f
+private	7	1	cam-2	accepted		362	50	{}	{"model": ["598f0deb8ade382e71e1193dd92c997247d63a262c79031324e1f662944170cd", 840]}	{}	f
+private	8	1	cam-3	accepted		387	60	{}	{"model": ["6f279ceba7fcd184f463d08e1ece26bb090e8603c10fc37cbf6eae56317dbd15", 840]}	{}	f
+private	8	1	cam-1	accepted		400	60	{}	{"model": ["084ed4f2b7eaa1753b1963061a9d69ce52d129313a7d4de44856badef7d28339", 840]}	{}	f
+private	8	1	cam-2	accepted		362	50	{}	{"model": ["8b6ee7c97fee6c1a00f0e6bd515521c779c59d3885e46a4dcd0c2acd1f5f81fd", 840]}	{}	f
+private	9	1	cam-1	accepted		400	60	{}	{"model": ["1c62f3d25d19551e3b6b05ce29e82948487967900e4a53ee58145edc44d2fc9a", 840]}	{}	f
+private	9	1	cam-2	accepted		362	50	{}	{"model": ["68845cb1baf600c9fe8b4ff32a5a9568e5badde213ddbb618a7afebcd99f5f4a", 840]}	{}	f
+private	10	1	cam-3	accepted		387	60	{}	{"model": ["e08368f58ebc87b416439615935b8544f972de90ce1783e63814f2e2b79618c9", 840]}	{}	f
+private	10	1	cam-1	accepted		400	60	{}	{"model": ["ee3d97197e8248b9ced5bd41238524b0c2ec7d66328771f656d66ebd8e7f1de3", 840]}	{}	f
+open	1	1	cam-2	accepted		362	50	{"holdout_samples": 91.0, "loss": 2.1731811332702637, "holdout_accuracy": 0.18681318681318682, "holdout_loss": 2.301025642143501}	{"model": ["9a9b99571531841205e3fba8c99f7bec1e61265fe34eccff8c77d1ba172166d8", 840]}	{}	f
+open	1	1	cam-1	accepted		400	60	{"holdout_samples": 100.0, "loss": 1.9901459376017252, "holdout_accuracy": 0.35, "holdout_loss": 2.200595474243164}	{"model": ["b5b43fcb8fe5bf05abac7d612dabeca4be3d846f7281ef0f83bb94493cba02cd", 840]}	{}	f
+open	1	1	cam-3	accepted		387	60	{"holdout_samples": 97.0, "loss": 2.1111735184987386, "holdout_accuracy": 0.12371134020618557, "holdout_loss": 2.3293381523840204}	{"model": ["1f32292d2217f899d164321641a5fc9ff0da91c6ef0db97beb55d090f57a6dc7", 840]}	{}	f
+open	2	1	cam-3	accepted		387	60	{"holdout_samples": 97.0, "loss": 2.022431516647339, "holdout_accuracy": 0.29896907216494845, "holdout_loss": 2.2027244174603333}	{"model": ["7088f1d7773a8b222329b1eef7af9ad8754e75fd72e372a7a35e4708183362a5", 840]}	{}	f
+open	2	1	cam-1	accepted		400	60	{"holdout_samples": 100.0, "loss": 1.9149384180704752, "holdout_accuracy": 0.44, "holdout_loss": 2.149122619628906}	{"model": ["4d3e5334668f2c587dfc87a25ddeb90f09df1561beb746cd1e513bc2aa66d5b7", 840]}	{}	f
+open	2	1	cam-2	accepted		362	50	{"holdout_samples": 91.0, "loss": 2.0978784561157227, "holdout_accuracy": 0.27472527472527475, "holdout_loss": 2.2288158542507297}	{"model": ["9f68abb82d179451543502f022456ebad67c8486cfa6a2f680c8e003409da931", 840]}	{}	f
+open	3	1	cam-3	accepted		387	60	{"holdout_samples": 97.0, "loss": 1.950279712677002, "holdout_accuracy": 0.41237113402061853, "holdout_loss": 2.1292008862053}	{"model": ["6845c37777698ec5de53dc73e9485029edd895d7d565a6ac5b90cb0c506c9068", 840]}	{}	f
+open	4	1	cam-3	accepted		387	60	{"holdout_samples": 97.0, "loss": 1.8851110458374023, "holdout_accuracy": 0.4948453608247423, "holdout_loss": 2.058330575215448}	{"model": ["5ab409050543389909cf5ce90d83df6774c46c4a5c1d54eb0f253edb2a27dda6", 840]}	{}	f
+open	3	1	cam-2	accepted		362	50	{"holdout_samples": 91.0, "loss": 2.0447536849975587, "holdout_accuracy": 0.4065934065934066, "holdout_loss": 2.167045677101219}	{"model": ["456e53dcc84d609c506abc26b350674d4530bc3dddd3f4de8fe50bd579809294", 840]}	{}	f
+open	3	1	cam-1	accepted		400	60	{"holdout_samples": 100.0, "loss": 1.836133352915446, "holdout_accuracy": 0.57, "holdout_loss": 2.073952865600586}	{"model": ["4159f48eea74ee52b9c032df4357df42e60f47f819ff7db96206145202004581", 840]}	{}	f
+open	4	1	cam-2	accepted		362	50	{"holdout_samples": 91.0, "loss": 1.9915108680725098, "holdout_accuracy": 0.46153846153846156, "holdout_loss": 2.1135630764804043}	{"model": ["a288bd5047b1c1328877f626ee068fea6d7444ba17067d677005a6907ccdd8bb", 840]}	{}	f
+open	4	1	cam-1	accepted		400	60	{"holdout_samples": 100.0, "loss": 1.764956013361613, "holdout_accuracy": 0.63, "holdout_loss": 1.9964366912841798}	{"model": ["d1a44887b4ae675382069a526f83a63b37d45f63ff383b7ccbe5453c5f35e283", 840]}	{}	f
 \.
 
 
@@ -907,10 +909,10 @@ open	4	1	cam-2	accepted		362	50	{"holdout_loss": 2.1135630764804043, "holdout_sa
 --
 
 COPY public.devices (device, enrolled, last_seen, certificate_expires, public_key_sha256, secret_sha256, platform, labels, reported_labels, release, rounds, last_result, revoked) FROM stdin;
-cam-4	1795918100.3099277	1795918100.3099277	1803694100	8f16cf9f917934f214fc8d6e01e6e4bc69130c5748c9984b496d86b5252ea889	b2cf49d0241cfac518c2593994010d813bba016ad5d170f5bf65bd62476c3834	{}	{}	{}		0	{}	1795918103.872108
-cam-1	1795918097.8403223	1795918108.6244202	1803694097	01f97bc2ae20cb9cb8c5bf3f0711ecc1d7386007562b6bbc99418af5dda139b9	b2cf49d0241cfac518c2593994010d813bba016ad5d170f5bf65bd62476c3834	{"torch": "2.13.0+cpu", "python": "3.11.7", "architecture": "x86_64", "threads": "1", "processor": "AMD EPYC", "system": "Debian GNU/Linux 12 (bookworm)", "memory": "25276510208", "accelerator": "cpu", "plans": "torchscript/4, graph/1"}	{"site": "berlin"}	{"sandbox": "strict"}	0.1.0	16	{"run": "open", "round": 4, "attempt": 1, "outcome": "counted", "reason": "", "time": 1795918134.5685813, "seconds": 0.0}	0
-cam-2	1795918098.9257374	1795918108.4245985	1803694098	77e5afb0844434473df750d449de32fe9dcf93393397f42f450ac986b6fef106	b2cf49d0241cfac518c2593994010d813bba016ad5d170f5bf65bd62476c3834	{"torch": "2.13.0+cpu", "processor": "AMD EPYC", "architecture": "x86_64", "threads": "1", "python": "3.11.7", "system": "Debian GNU/Linux 12 (bookworm)", "memory": "25276510208", "accelerator": "cpu", "plans": "torchscript/4, graph/1"}	{}	{"sandbox": "strict"}	0.1.0	14	{"run": "open", "round": 4, "attempt": 1, "outcome": "counted", "reason": "", "time": 1795918134.5685813, "seconds": 0.0}	0
-cam-3	1795918099.8366957	1795918108.7805	1803694099	4ac629eba638720ed68a5118e55c496ead68f673948bcf80b405609782a4f118	b2cf49d0241cfac518c2593994010d813bba016ad5d170f5bf65bd62476c3834	{"torch": "2.13.0+cpu", "architecture": "x86_64", "processor": "AMD EPYC", "threads": "1", "python": "3.11.7", "system": "Debian GNU/Linux 12 (bookworm)", "memory": "25276510208", "accelerator": "cpu", "plans": "torchscript/4, graph/1"}	{}	{"sandbox": "strict"}	0.1.0	13	{"run": "open", "round": 4, "attempt": 1, "outcome": "counted", "reason": "", "time": 1795918134.5685813, "seconds": 0.0}	0
+cam-4	1795920469.6255493	1795920469.6255493	1803696469	3f2338ba1ad5129397f07aab972f269944ef0d4c5771e3568c7856fd5d315c40	a05825dfd28683646a23a3df34a1260e15d55b0706edca31146e77344000cb7a	{}	{}	{}		0	{}	1795920471.781224
+cam-1	1795920468.22034	1795920474.1074467	1803696468	9061571f4176c0821305c0afaec0cd0ed9ef1cdb0adc185e1d200c88e5499626	a05825dfd28683646a23a3df34a1260e15d55b0706edca31146e77344000cb7a	{"python": "3.11.7", "processor": "AMD EPYC", "threads": "1", "architecture": "x86_64", "memory": "25276510208", "accelerator": "cpu", "system": "Debian GNU/Linux 12 (bookworm)", "torch": "2.13.0+cpu", "plans": "torchscript/4, graph/1"}	{"site": "berlin"}	{"sandbox": "strict"}	0.2.0	16	{"run": "open", "round": 4, "attempt": 1, "outcome": "counted", "reason": "", "time": 1795920496.516812, "seconds": 0.0}	0
+cam-2	1795920468.6769867	1795920474.2042615	1803696468	2dba2e8782cb32eb56a5f2572c7b743630a39bedd8f41661eecd83723fefb9db	a05825dfd28683646a23a3df34a1260e15d55b0706edca31146e77344000cb7a	{"python": "3.11.7", "processor": "AMD EPYC", "architecture": "x86_64", "threads": "1", "memory": "25276510208", "accelerator": "cpu", "system": "Debian GNU/Linux 12 (bookworm)", "torch": "2.13.0+cpu", "plans": "torchscript/4, graph/1"}	{}	{"sandbox": "strict"}	0.2.0	14	{"run": "open", "round": 4, "attempt": 1, "outcome": "counted", "reason": "", "time": 1795920496.516812, "seconds": 0.0}	0
+cam-3	1795920469.1308436	1795920474.1881406	1803696469	5a1031f0ebb83cc5c7697f9533c65260802775e8ee6c11ee3dfeb6dbc860175d	a05825dfd28683646a23a3df34a1260e15d55b0706edca31146e77344000cb7a	{"processor": "AMD EPYC", "torch": "2.13.0+cpu", "threads": "1", "accelerator": "cpu", "memory": "25276510208", "architecture": "x86_64", "system": "Debian GNU/Linux 12 (bookworm)", "python": "3.11.7", "plans": "torchscript/4, graph/1"}	{}	{"sandbox": "strict"}	0.2.0	14	{"run": "open", "round": 4, "attempt": 1, "outcome": "counted", "reason": "", "time": 1795920496.516812, "seconds": 0.0}	0
 \.
 
 
@@ -919,9 +921,9 @@ cam-3	1795918099.8366957	1795918108.7805	1803694099	4ac629eba638720ed68a5118e55c
 --
 
 COPY public.draws (run, secret) FROM stdin;
-digits	\\x5a17674e12183aa01896cb2e8455f6e616dabb5d439712137e9c6eb0184c7927
-private	\\xfbee317ab9bd5f1d57fc7cf552c8925d0e4322c5865b72c708c272645b62b1cb
-open	\\x802026fd941a21a5cadd5dbe929eecd695c9f2df64248137ee38dbe7aca0418a
+digits	\\x3d4b82150865a735dda2b7f50e452c8fcef99b699a4923874364b3ba39c8ec22
+private	\\x495e812c9bc8e5b9d1adc56d7301c0dec8eb2df32a16d80ae14bc04f1dc4524b
+open	\\xf951acc39a71c284c25f97d38d6d55d628864b52f0f0a7f4be5cda4b691c0ecb
 \.
 
 
@@ -930,15 +932,15 @@ open	\\x802026fd941a21a5cadd5dbe929eecd695c9f2df64248137ee38dbe7aca0418a
 --
 
 COPY public.eligibility (run, device, fingerprint, reason, classes, answered) FROM stdin;
-digits	cam-1	f93f174e91273dc6647711248b96a372a5c873c6fafff5e221bf94c7afd59e63		\\xff02	1795918113359295
-digits	cam-2	423062ed6b496a55b170360e54dccd26a51b85fc4a5b9253ba478d714c94e9ee		\\xbf03	1795918113396137
-digits	cam-3	31f8380d367dd651009cbd79c769dea7c42496c7ee074f9e63cbb20283701105		\\xff03	1795918113457967
-private	cam-2	423062ed6b496a55b170360e54dccd26a51b85fc4a5b9253ba478d714c94e9ee		\\x	1795918117129503
-private	cam-1	f93f174e91273dc6647711248b96a372a5c873c6fafff5e221bf94c7afd59e63		\\x	1795918117135406
-private	cam-3	31f8380d367dd651009cbd79c769dea7c42496c7ee074f9e63cbb20283701105		\\x	1795918117139465
-open	cam-3	31f8380d367dd651009cbd79c769dea7c42496c7ee074f9e63cbb20283701105		\\xff03	1795918132948479
-open	cam-1	f93f174e91273dc6647711248b96a372a5c873c6fafff5e221bf94c7afd59e63		\\xff02	1795918132953662
-open	cam-2	423062ed6b496a55b170360e54dccd26a51b85fc4a5b9253ba478d714c94e9ee		\\xbf03	1795918132953662
+digits	cam-3	7479c6c29da9bb24184aaa72bd76bf602e900ad950d7ad3d36134550f6ab4b83		\\xff03	1795920478114954
+digits	cam-2	9251840674e2a8aab65f47770d209eb849d7bd8d3a2711edc863481499362af9		\\xbf03	1795920478131442
+digits	cam-1	fbba5c8b29dd82cd51746d0d3e07ba9da0b99fa1eab8ee398eb209bf8becd819		\\xff02	1795920478139974
+private	cam-1	fbba5c8b29dd82cd51746d0d3e07ba9da0b99fa1eab8ee398eb209bf8becd819		\\x	1795920481747641
+private	cam-2	9251840674e2a8aab65f47770d209eb849d7bd8d3a2711edc863481499362af9		\\x	1795920481755639
+private	cam-3	7479c6c29da9bb24184aaa72bd76bf602e900ad950d7ad3d36134550f6ab4b83		\\x	1795920481755639
+open	cam-1	fbba5c8b29dd82cd51746d0d3e07ba9da0b99fa1eab8ee398eb209bf8becd819		\\xff02	1795920494912976
+open	cam-2	9251840674e2a8aab65f47770d209eb849d7bd8d3a2711edc863481499362af9		\\xbf03	1795920494927389
+open	cam-3	7479c6c29da9bb24184aaa72bd76bf602e900ad950d7ad3d36134550f6ab4b83		\\xff03	1795920494927389
 \.
 
 
@@ -947,9 +949,9 @@ open	cam-2	423062ed6b496a55b170360e54dccd26a51b85fc4a5b9253ba478d714c94e9ee		\\x
 --
 
 COPY public.evaluation_devices (run, round, device, outcome, reason, samples, score, local_score) FROM stdin;
-digits	3	cam-3	scored		97	0.4948453608247423	0.3402061855670103
-digits	3	cam-2	scored		91	0.46153846153846156	0.2857142857142857
 digits	3	cam-1	scored		100	0.63	0.54
+digits	3	cam-2	scored		91	0.46153846153846156	0.2857142857142857
+digits	3	cam-3	scored		97	0.4948453608247423	0.3402061855670103
 \.
 
 
@@ -958,7 +960,7 @@ digits	3	cam-1	scored		100	0.63	0.54
 --
 
 COPY public.evaluations (run, round, number, model_sha256, model_size, opened, deadline, closed) FROM stdin;
-digits	3	1	2637d6fe1c64eedc850e45b1c4f4410d43228883de9c02baf6ec058af27e4273	840	1795918130.253682	1795921730.253682	1795918130.398863
+digits	3	1	2637d6fe1c64eedc850e45b1c4f4410d43228883de9c02baf6ec058af27e4273	840	1795920492.057015	1795924092.057015	1795920492.166939
 \.
 
 
@@ -975,9 +977,9 @@ COPY public.held_out_scores (run, round, test_set, score) FROM stdin;
 --
 
 COPY public.installed_releases (name, device, version, variant, previous) FROM stdin;
-digits	cam-2	1	float32	0
-digits	cam-1	1	float32	0
 digits	cam-3	1	float32	0
+digits	cam-1	1	float32	0
+digits	cam-2	1	float32	0
 \.
 
 
@@ -1046,9 +1048,9 @@ COPY public.operator_requests (run, action) FROM stdin;
 --
 
 COPY public.operators (serial, operator, role, public_key_sha256, created, created_by, expires, revoked) FROM stdin;
-609854a7780857bb9961e5d45b3069383a85169d	operator	admin	7af3381df9696b828798b4901b1dd1bc263a0cf8521a6315696721de9e9f9f37	1795918078.0253673		1827454078	0
-24d8bf9edf49b775293af2d3dce24972e681d0c6	ann	engineer	103fcd9b8a631fccf5b32b45760dd6758a92d47e20bdabb632e013c300db45dd	1795918101.292285	operator	1827454101	0
-67037dd99a6b4dab07c76e379ea4d6bfaf281580	bob	engineer	c51bf173e4a3d2b924248fb8a7f60a91951f1fdc21b1be70d2055dfa12fa8bf2	1795918102.1077023	operator	1827454102	1795918102.9993534
+620e9455d5d818c0bceb99d62d499cda18f34928	operator	admin	88cb0ab13c720b1b261d1a067e0cd1ef00f36f1611642d2ec47e51ba358519ed	1795920454.8682983		1827456454	0
+76b676a88bafe841a6e655e6f1da50a738aa3ee5	ann	engineer	d7983ca8a785b3c2d9e26df25754a3285804f64b4cef8a34f4193a6070eb041e	1795920470.1635032	operator	1827456470	0
+7198327fc2abd7d7a789c145809d6bf0f905cac1	bob	engineer	0237a89167c808eb88e6fdba4057ec9c4c6d9ca93a17f0c0a3a3a62fd7de170d	1795920470.7251222	operator	1827456470	1795920471.240334
 \.
 
 
@@ -1061,8 +1063,8 @@ digits	cam-1	3	1	0
 digits	cam-2	3	1	0
 digits	cam-3	3	1	0
 private	cam-2	9	1	0
-private	cam-3	9	1	0
 private	cam-1	10	1	0
+private	cam-3	10	1	0
 open	cam-1	4	1	0
 open	cam-2	4	1	0
 open	cam-3	4	1	0
@@ -1082,16 +1084,16 @@ COPY public.pins (replica, sha256, until) FROM stdin;
 --
 
 COPY public.privacy_releases (number, run, created, round, attempt, mechanism, what, delta, sampling_rate, noise_multiplier, clip_norm, next_clip_norm, updates_digest, committed) FROM stdin;
-1	private	1795918117.0827143	1	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	1775ee2833db44e563ead3488dcb9b8773f9ab833dea7d725b66483dcc40c404	1795918117.5032873
-2	private	1795918117.0827143	2	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	624e1bf0bf18ef0bb7345ec10c98d383035b9faef19331992c4df2fe7ac05c5a	1795918117.852239
-3	private	1795918117.0827143	3	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	50489c2170dfe2fda2bd3fce3ae1e55daa433864797f8638b84c477c5ea1a83b	1795918118.3490431
-4	private	1795918117.0827143	4	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	607ec7e85875a0f319d2d8bccbcd03c9176accf19f38c54c43ca5d3bd4e6655c	1795918118.8014069
-5	private	1795918117.0827143	5	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	5af35576940058f14d4a9c5c623769f3543e99086d1f3d89a271da810fc7ae40	1795918119.158626
-6	private	1795918117.0827143	6	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	bf089d1b9e5e608ad1fa41a1c64bf4f5cdface10a40eea5d5a654a1185175b18	1795918119.4764755
-7	private	1795918117.0827143	7	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	136c6d29bf6a3274a9fedcad9003d4f688a11265af72e8a1cf439a059a21758e	1795918119.7846832
-8	private	1795918117.0827143	8	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	922d7b8ded312eb54b9a1bac8fb5e0e170ef237faacd0666c6eeef30082f4c3e	1795918120.1591737
-9	private	1795918117.0827143	9	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	f4ac2d7a53c5792aebf8019b96e1c5dab0cfb72f864405d9b7811db167fe9a81	1795918120.5746922
-10	private	1795918117.0827143	10	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	793c2bb7eb0fceff069aedbbdaab1b83bf4819ecd12a21bba24343bd66e800fd	1795918120.924321
+1	private	1795920481.7026951	1	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	0ca240cdcb68eecb2be5971b4c4863ffb6f2b97b609356916ebdcd9091a6db8f	1795920482.1411626
+2	private	1795920481.7026951	2	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	e0b170ac6edf929393a5017ad026f2eb45d1e19f24002712733565aad5642f5a	1795920482.5191083
+3	private	1795920481.7026951	3	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	ca033389ec8843cfa9e0bae7ec04cba7eefa493b1f95a684747752fa074cc4d5	1795920482.879869
+4	private	1795920481.7026951	4	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	cfa97c1525390f16385fc521115b2d153bd4683375c7883374cd556d74033147	1795920483.1194887
+5	private	1795920481.7026951	5	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	7f67a54fcdb6b4d4e38107b52e412cd7e3f48c29f5dc168b6d74d21bdeeaa796	1795920483.4897728
+6	private	1795920481.7026951	6	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	31e8557b6d54a691f07c5e76a7f9c6312d40dee95273e4492d072a68370d9177	1795920483.9432304
+7	private	1795920481.7026951	7	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	b5f7eb794c5fa86ade8c553f241144b5e23f39cc5bb87be988c4b4b04c97463b	1795920484.1787097
+8	private	1795920481.7026951	8	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	f96cc7e65ba3643a3b65b0b47ec7edcd6887712ddf28541f4cebdb2b62d13fe0	1795920484.4826338
+9	private	1795920481.7026951	9	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	ca16c37b1e3aba5df149b47359983fafef43ef838d499bdf07df3155683b4c47	1795920484.7754164
+10	private	1795920481.7026951	10	1	gaussian		0.001	0.6666666666666666	1.243374	1	1	66b55582e6655da312c29c8210252f99296828c3b29c87bdc67f2da35bb157ec	1795920485.0104582
 \.
 
 
@@ -1109,19 +1111,19 @@ COPY public.registry_version (version) FROM stdin;
 --
 
 COPY public.release_blobs (name, version, sha256, size) FROM stdin;
-digits	1	0bcfe7aa4815a096e00057be02e6b62a71323814a9e0b6eac1d76c93659f62d2	10573
+digits	1	19ce6a44456fb95899ebf149f44ac495205c1e84c467921346cbf43d7218e283	2921
 digits	1	24fb4ad752d5c552d7e8c28e37029fea6be04a7bb46a97dbf121f3dcdcb72e78	12042
 digits	1	2637d6fe1c64eedc850e45b1c4f4410d43228883de9c02baf6ec058af27e4273	840
 digits	1	4d80ab486bc364b147f0b78d9891c4ab8f1e2e5282db7584d43c28013132cb67	2647
-digits	1	5a1baf76a0c172e30754a5b4e65e0b223c05918717b16a2de67c57aee62df29d	2921
-digits	1	62b98c87a2e6fa5e7a4dfbd659430f77bcbc52aad83cbf5e882a2a6d8bfd898a	3032
+digits	1	4e51394a16c6518e4c42ff153bb7feafccba6b7fc94701c93be2d03a41ebc84e	839
+digits	1	5a1622a058a7d2deb11222a52452a2243ac0d84fad4cde5a90823ed33ee99744	10573
 digits	1	7427877c40fb0361401248f9c96abe6117396bc6ab16811b5b1706274c02443e	20
 digits	1	7c7009a1f9891975ea777d4834c4d651a51005c61e73d47c313e66ac99b8f32c	47777
-digits	1	7e3ad467cdda2c6b83531e48be778301db87e897b757710bb2652c26982dcee0	1753
-digits	1	94b40ee11739de4dd0d210c7180e13a7f79cf2891cce79e49e7f834c2baa7bc0	839
 digits	1	9850aed365bf1b3e1ab35db9f72fcb29b47579ae56b111469c313dfeb0997788	6106
-digits	1	b6a98c5180119a24ec4e8dd0db8b99d5a12f294addfc35d43fed83ef52f9f07a	1924
 digits	1	bec2ff739d1ba0776d0612ad614e0a1b293f07fbedc299c8e770e7eef78cabda	814
+digits	1	c2b94bac4eb54ea7423d369c60cc2369f6d2a744bc49ff9c956f0ffb11aabf56	1753
+digits	1	c8abd23c97546d998c5a3d9ab095981abcb7711e79afdfebf142d67c9ae47056	1924
+digits	1	c9f4b5024508f7104f552b4fa3f02fcdcf52bd37535aaca758d46b2a3074df6f	3032
 digits	1	f7faaa06b7a36eb310199cf77455851eef169b08cc83f1e18d3e2bcb889e3d3c	1376
 \.
 
@@ -1131,7 +1133,7 @@ digits	1	f7faaa06b7a36eb310199cf77455851eef169b08cc83f1e18d3e2bcb889e3d3c	1376
 --
 
 COPY public.releases (name, version, created, operator, manifest_sha256, manifest_size, signature_sha256, signature_size, content) FROM stdin;
-digits	1	1795918126.6791964	operator	7e3ad467cdda2c6b83531e48be778301db87e897b757710bb2652c26982dcee0	1753	94b40ee11739de4dd0d210c7180e13a7f79cf2891cce79e49e7f834c2baa7bc0	839	{"created":1795918126,"evaluation":{"data_sha256":"942bf5dc67c5ab24906e26cf6ff61bd306bb1b046da531dbf78354e7054805ab","samples":360,"score":0.5694444444444444},"format":"moonfed-release/2","input":{"kind":"image","shape":[8,8,1]},"metric":{"maximise":true,"name":"accuracy","share":true,"unit":""},"name":"digits","pictures":{"float32":{"confusion.svg":{"sha256":"9850aed365bf1b3e1ab35db9f72fcb29b47579ae56b111469c313dfeb0997788","size":6106}}},"plan":{"manifest.json":{"sha256":"4d80ab486bc364b147f0b78d9891c4ab8f1e2e5282db7584d43c28013132cb67","size":2647},"plan.json":{"sha256":"24fb4ad752d5c552d7e8c28e37029fea6be04a7bb46a97dbf121f3dcdcb72e78","size":12042},"plan.pt":{"sha256":"7c7009a1f9891975ea777d4834c4d651a51005c61e73d47c313e66ac99b8f32c","size":47777},"weights.safetensors":{"sha256":"2637d6fe1c64eedc850e45b1c4f4410d43228883de9c02baf6ec058af27e4273","size":840}},"round":3,"run":"digits","target":{"kind":"class","names":["0","1","2","3","4","5","6","7","8","9"],"shape":[]},"variants":{"float32":{"MODEL_CARD.md":{"sha256":"62b98c87a2e6fa5e7a4dfbd659430f77bcbc52aad83cbf5e882a2a6d8bfd898a","size":3032},"bom.cdx.json":{"sha256":"0bcfe7aa4815a096e00057be02e6b62a71323814a9e0b6eac1d76c93659f62d2","size":10573},"config.pbtxt":{"sha256":"bec2ff739d1ba0776d0612ad614e0a1b293f07fbedc299c8e770e7eef78cabda","size":814},"evaluation.json":{"sha256":"f7faaa06b7a36eb310199cf77455851eef169b08cc83f1e18d3e2bcb889e3d3c","size":1376},"labels.txt":{"sha256":"7427877c40fb0361401248f9c96abe6117396bc6ab16811b5b1706274c02443e","size":20},"model.onnx":{"sha256":"5a1baf76a0c172e30754a5b4e65e0b223c05918717b16a2de67c57aee62df29d","size":2921},"model.sig":{"sha256":"b6a98c5180119a24ec4e8dd0db8b99d5a12f294addfc35d43fed83ef52f9f07a","size":1924}}},"version":1}
+digits	1	1795920488.8743505	operator	c2b94bac4eb54ea7423d369c60cc2369f6d2a744bc49ff9c956f0ffb11aabf56	1753	4e51394a16c6518e4c42ff153bb7feafccba6b7fc94701c93be2d03a41ebc84e	839	{"created":1795920488,"evaluation":{"data_sha256":"942bf5dc67c5ab24906e26cf6ff61bd306bb1b046da531dbf78354e7054805ab","samples":360,"score":0.5694444444444444},"format":"moonfed-release/2","input":{"kind":"image","shape":[8,8,1]},"metric":{"maximise":true,"name":"accuracy","share":true,"unit":""},"name":"digits","pictures":{"float32":{"confusion.svg":{"sha256":"9850aed365bf1b3e1ab35db9f72fcb29b47579ae56b111469c313dfeb0997788","size":6106}}},"plan":{"manifest.json":{"sha256":"4d80ab486bc364b147f0b78d9891c4ab8f1e2e5282db7584d43c28013132cb67","size":2647},"plan.json":{"sha256":"24fb4ad752d5c552d7e8c28e37029fea6be04a7bb46a97dbf121f3dcdcb72e78","size":12042},"plan.pt":{"sha256":"7c7009a1f9891975ea777d4834c4d651a51005c61e73d47c313e66ac99b8f32c","size":47777},"weights.safetensors":{"sha256":"2637d6fe1c64eedc850e45b1c4f4410d43228883de9c02baf6ec058af27e4273","size":840}},"round":3,"run":"digits","target":{"kind":"class","names":["0","1","2","3","4","5","6","7","8","9"],"shape":[]},"variants":{"float32":{"MODEL_CARD.md":{"sha256":"c9f4b5024508f7104f552b4fa3f02fcdcf52bd37535aaca758d46b2a3074df6f","size":3032},"bom.cdx.json":{"sha256":"5a1622a058a7d2deb11222a52452a2243ac0d84fad4cde5a90823ed33ee99744","size":10573},"config.pbtxt":{"sha256":"bec2ff739d1ba0776d0612ad614e0a1b293f07fbedc299c8e770e7eef78cabda","size":814},"evaluation.json":{"sha256":"f7faaa06b7a36eb310199cf77455851eef169b08cc83f1e18d3e2bcb889e3d3c","size":1376},"labels.txt":{"sha256":"7427877c40fb0361401248f9c96abe6117396bc6ab16811b5b1706274c02443e","size":20},"model.onnx":{"sha256":"19ce6a44456fb95899ebf149f44ac495205c1e84c467921346cbf43d7218e283","size":2921},"model.sig":{"sha256":"c8abd23c97546d998c5a3d9ab095981abcb7711e79afdfebf142d67c9ae47056","size":1924}}},"version":1}
 \.
 
 
@@ -1148,24 +1150,24 @@ COPY public.replicas (replica, expires, schema) FROM stdin;
 --
 
 COPY public.rounds (run, round, attempt, status, cohort, counted, reason, opened, seconds, updates, incidents, bases, replacements, reused, reusable, phases, outcomes, received_bytes, sent_bytes, personal_lost) FROM stdin;
-digits	1	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795918113.4666069	0.47241089599992847	3	[]	{}	[]	{}	{}	{"training": 0.4383695120000084, "upload": 0.01841072999991411, "waiting": 0.0021074599999337806, "reduction": 0.007984727000120984, "commit": 0.005538466999951197}	{"counted": 3}	2520	2520	0
-private	9	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795918120.1678398	0.3994839239999237	3	[]	{}	[]	{}	{}	{"training": 0.3035176439998395, "upload": 0.06575174700014941, "waiting": 0.006739360999972632, "reduction": 0.012712800999906904, "commit": 0.010762371000055282}	{"counted": 3}	2520	2520	0
-digits	2	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795918113.9819503	0.3949286750000738	3	[]	{}	[]	{}	{}	{"training": 0.25348413699998673, "upload": 0.07242761299994527, "waiting": 0.017027219000055993, "reduction": 0.03790569200009486, "commit": 0.01408401399999093}	{"counted": 3}	2520	2520	0
-digits	3	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795918114.3981695	0.35398240799986525	3	[]	{}	[]	{}	{}	{"training": 0.2816099069998472, "upload": 0.04307027200002267, "waiting": 0.0016253720000349858, "reduction": 0.012894561999928555, "commit": 0.014782295000031809}	{"counted": 3}	2520	2520	0
-open	4	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795918134.2773576	0.285196797000026	3	[]	{}	[]	{}	{}	{"training": 0.23282430500012197, "upload": 0.029313885999954437, "waiting": 0.0026222770000003948, "reduction": 0.016322570000056658, "commit": 0.004113758999892525}	{"counted": 3}	2520	2520	0
-private	1	1	committed	["cam-1"]	["cam-1"]		1795918117.1483407	0.3289816780002184	1	[]	{}	[]	{}	{}	{"training": 0.18840509700021357, "upload": 0.07939334200000303, "waiting": 0.013731248999874879, "reduction": 0.025944710999965537, "commit": 0.02150727900016136}	{"counted": 1}	840	840	0
-private	10	1	committed	["cam-1"]	["cam-1"]		1795918120.583151	0.32715961899998547	1	[]	{}	[]	{}	{}	{"training": 0.18395943900009115, "upload": 0.09199397599991244, "waiting": 0.011405113000137135, "reduction": 0.014354737999838107, "commit": 0.02544635300000664}	{"counted": 1}	840	840	0
-private	2	1	committed	["cam-1", "cam-2"]	["cam-1", "cam-2"]		1795918117.5312476	0.29969574400001875	2	[]	{}	[]	{}	{}	{"training": 0.23824314299986327, "upload": 0.021755444000064017, "waiting": 0.012016423999966719, "reduction": 0.017210902999977407, "commit": 0.01046983000014734}	{"counted": 2}	1680	1680	0
-private	3	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795918117.9098344	0.3842056550001871	3	[]	{}	[]	{}	{}	{"training": 0.25667759500015563, "upload": 0.07639563499992619, "waiting": 0.002390342000126111, "reduction": 0.029545129999860364, "commit": 0.01919695300011881}	{"counted": 3}	2520	2520	0
-open	5	1	open	["cam-1", "cam-2", "cam-3"]	[]		1795918134.591446	0	0	[]	{}	[]	{}	{}	{}	{}	0	0	0
-private	4	1	committed	["cam-1"]	["cam-1"]		1795918118.3690898	0.4164627960001326	1	[]	{}	[]	{}	{}	{"training": 0.2685555519999525, "upload": 0.08210127699999248, "waiting": 0.005156743000043207, "reduction": 0.02990172199997687, "commit": 0.030747502000167515}	{"counted": 1}	840	840	0
-open	1	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795918132.9585342	0.548491156999944	3	[]	{}	[]	{}	{}	{"training": 0.42501450800000384, "upload": 0.06984405899993362, "waiting": 0.0029619229999298113, "reduction": 0.04582512699994368, "commit": 0.004845540000133042}	{"counted": 3}	2520	2520	0
-private	5	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795918118.829693	0.3194028169998546	3	[]	{}	[]	{}	{}	{"training": 0.27401722499985226, "upload": 0.025267467000048782, "waiting": 0.0015582710000217048, "reduction": 0.009551961999932246, "commit": 0.009007891999999629}	{"counted": 3}	2520	2520	0
-private	6	1	committed	["cam-2", "cam-3"]	["cam-2", "cam-3"]		1795918119.1724863	0.27750312400007715	2	[]	{}	[]	{}	{}	{"training": 0.22134250800013433, "upload": 0.027334636999967188, "waiting": 0.001789656000028117, "reduction": 0.010711769999943499, "commit": 0.016324553000004016}	{"counted": 2}	1680	1680	0
-private	7	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795918119.5757504	0.19233763800002635	3	[]	{}	[]	{}	{}	{"training": 0.15297566499998538, "upload": 0.02138900900013141, "waiting": 0.005509117999963564, "reduction": 0.00632572499989692, "commit": 0.006138121000049068}	{"counted": 3}	2520	2520	0
-open	2	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795918133.550127	0.37145142100007433	3	[]	{}	[]	{}	{}	{"training": 0.34021561200006545, "upload": 0.011667583999951603, "waiting": 0.0021160019998660573, "reduction": 0.007558332000144219, "commit": 0.009893891000047006}	{"counted": 3}	2520	2520	0
-private	8	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795918119.7978814	0.3362610300000597	3	[]	{}	[]	{}	{}	{"training": 0.2768469059999461, "upload": 0.019626052000148775, "waiting": 0.003951727999947252, "reduction": 0.01556621300005645, "commit": 0.02027013099996111}	{"counted": 3}	2520	2520	0
-open	3	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795918133.9498649	0.3112593029998152	3	[]	{}	[]	{}	{}	{"training": 0.2501697679999779, "upload": 0.011731759999975111, "waiting": 0.002292815999908271, "reduction": 0.02109662800012302, "commit": 0.02596833099983087}	{"counted": 3}	2520	2520	0
+digits	1	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795920478.1467385	0.699769756999558	3	[]	{}	[]	{}	{}	{"training": 0.5502554139993663, "upload": 0.09321525500035932, "waiting": 0.0077072140002201195, "reduction": 0.03890722399955848, "commit": 0.009684650000053807}	{"counted": 3}	2520	2520	0
+private	9	1	committed	["cam-1", "cam-2"]	["cam-1", "cam-2"]		1795920484.5015461	0.26349078600014764	2	[]	{}	[]	{}	{}	{"training": 0.19331412199971965, "upload": 0.042669225000281585, "waiting": 0.003342779999911727, "reduction": 0.011433005000071716, "commit": 0.012731654000162962}	{"counted": 2}	1680	1680	0
+digits	2	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795920478.8728027	0.3317155630002162	3	[]	{}	[]	{}	{}	{"training": 0.2252156840004318, "upload": 0.050844554999457614, "waiting": 0.013993319999826781, "reduction": 0.030797857000834483, "commit": 0.010864146999665536}	{"counted": 3}	2520	2520	0
+digits	3	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795920479.2797952	0.3634065850001207	3	[]	{}	[]	{}	{}	{"training": 0.30144673899940244, "upload": 0.02704593599992222, "waiting": 0.0038610730007349048, "reduction": 0.01877273099944432, "commit": 0.012280106000616797}	{"counted": 3}	2520	2520	0
+open	4	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795920496.1268237	0.36454787600087	3	[]	{}	[]	{}	{}	{"training": 0.31646964700030367, "upload": 0.019162880999829213, "waiting": 0.003889415000230656, "reduction": 0.016229947000283573, "commit": 0.00879598600022291}	{"counted": 3}	2520	2520	0
+private	1	1	committed	["cam-1", "cam-2"]	["cam-1", "cam-2"]		1795920481.7680976	0.3521457470005771	2	[]	{}	[]	{}	{}	{"training": 0.20897999800035905, "upload": 0.05118672499975219, "waiting": 0.04566657099985605, "reduction": 0.029108769999766082, "commit": 0.01720368300084374}	{"counted": 2}	1680	1680	0
+private	10	1	committed	["cam-1", "cam-3"]	["cam-1", "cam-3"]		1795920484.7924912	0.2070720510000683	2	[]	{}	[]	{}	{}	{"training": 0.15723727499971574, "upload": 0.023408426999594667, "waiting": 0.002662317000613257, "reduction": 0.013728959999752988, "commit": 0.010035072000391665}	{"counted": 2}	1680	1680	0
+private	2	1	committed	["cam-1", "cam-3"]	["cam-1", "cam-3"]		1795920482.1530442	0.3568859299994074	2	[]	{}	[]	{}	{}	{"training": 0.3024352969996471, "upload": 0.02396397499978775, "waiting": 0.004376460000457882, "reduction": 0.010188114999436948, "commit": 0.01592208300007769}	{"counted": 2}	1680	1680	0
+private	3	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795920482.538499	0.32990551500006404	3	[]	{}	[]	{}	{}	{"training": 0.278567815000315, "upload": 0.016739770999265602, "waiting": 0.0020253680004316266, "reduction": 0.015711258999544953, "commit": 0.01686130200050684}	{"counted": 3}	2520	2520	0
+open	5	1	open	["cam-1", "cam-2", "cam-3"]	[]		1795920496.5519962	0	0	[]	{}	[]	{}	{}	{}	{}	0	0	0
+private	4	1	committed	["cam-1", "cam-3"]	["cam-1", "cam-3"]		1795920482.8922553	0.21261240100011491	2	[]	{}	[]	{}	{}	{"training": 0.16908989399962593, "upload": 0.013027861000409757, "waiting": 0.0023122749998947256, "reduction": 0.015553860000181885, "commit": 0.012628511000002618}	{"counted": 2}	1680	1680	0
+open	1	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795920494.938874	0.49555292100012593	3	[]	{}	[]	{}	{}	{"training": 0.2585729740003444, "upload": 0.08930430799955502, "waiting": 0.011321359000248776, "reduction": 0.1052759900003366, "commit": 0.03107828999964113}	{"counted": 3}	2520	2520	0
+private	5	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795920483.1402159	0.331914558999415	3	[]	{}	[]	{}	{}	{"training": 0.2778818019996834, "upload": 0.023378758999569982, "waiting": 0.005503540000063367, "reduction": 0.012641060000532889, "commit": 0.012509397999565408}	{"counted": 3}	2520	2520	0
+private	6	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795920483.4991412	0.4351173850000123	3	[]	{}	[]	{}	{}	{"training": 0.25241209999967396, "upload": 0.14774338900042494, "waiting": 0.0031865880000623292, "reduction": 0.008313841999552096, "commit": 0.02346146600029897}	{"counted": 3}	2520	2520	0
+private	7	1	committed	["cam-2"]	["cam-2"]		1795920483.9656076	0.20563131400012935	1	[]	{}	[]	{}	{}	{"training": 0.1349799220006389, "upload": 0.03575276999981725, "waiting": 0.004071775999364036, "reduction": 0.012497366000388865, "commit": 0.018329479999920295}	{"counted": 1}	840	840	0
+open	2	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795920495.4997208	0.29602554099983536	3	[]	{}	[]	{}	{}	{"training": 0.2503330919998916, "upload": 0.02150838599936833, "waiting": 0.00787476300047274, "reduction": 0.009217222999723163, "commit": 0.007092077000379504}	{"counted": 3}	2520	2520	0
+private	8	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795920484.1896453	0.2837679730000673	3	[]	{}	[]	{}	{}	{"training": 0.1776192830002401, "upload": 0.06751951000023837, "waiting": 0.003791633999753685, "reduction": 0.017378493000251183, "commit": 0.017459052999583946}	{"counted": 3}	2520	2520	0
+open	3	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795920495.8292549	0.27141726599984395	3	[]	{}	[]	{}	{}	{"training": 0.18004701399968326, "upload": 0.0357980270000553, "waiting": 0.01061667900012253, "reduction": 0.031249053999999887, "commit": 0.013706491999982973}	{"counted": 3}	2520	2520	0
 \.
 
 
@@ -1174,9 +1176,9 @@ open	3	1	committed	["cam-1", "cam-2", "cam-3"]	["cam-1", "cam-2", "cam-3"]		1795
 --
 
 COPY public.runs (run, created, status, reason, settings, manifest_sha256, manifest_size, method, metric, initial_sha256, initial_size) FROM stdin;
-digits	1795918109.8468864	finished		{"rounds": 3, "stop_after": 0, "target_metrics": {}, "cohort": "all", "minimum_devices": 3, "quorum": "50%", "deadline": 3600.0, "max_attempts": 10, "heartbeat_timeout": 120.0, "over_selection": "0%", "asynchronous": 0, "max_staleness": 20, "labels": {}, "trusted_labels": false, "private_classes": false, "sampling": "uniform", "uplink_encoding": "float32", "downlink_encoding": "float32", "weight_cap": 1.25, "clip_norm": 0.0, "clip_factor": 1.25, "exclude_after": 0, "trusting": false, "reducer": "mean", "reducer_settings": {}, "require_plan": "", "privacy": {}, "population": 0, "seed": 0, "keep_last": 20, "keep_every": 100}	4d80ab486bc364b147f0b78d9891c4ab8f1e2e5282db7584d43c28013132cb67	2647	fedavg	{"name": "accuracy", "maximise": true, "share": true, "unit": ""}	d9b237c73d1feda28eee1822c95f4eb05876aa92182242c5667380b9cf32655b	840
-private	1795918117.0827143	finished		{"rounds": 10, "stop_after": 0, "target_metrics": {}, "cohort": "2", "minimum_devices": 1, "quorum": "50%", "deadline": 3600.0, "max_attempts": 10, "heartbeat_timeout": 120.0, "over_selection": "0%", "asynchronous": 0, "max_staleness": 20, "labels": {}, "trusted_labels": false, "private_classes": false, "sampling": "uniform", "uplink_encoding": "float32", "downlink_encoding": "float32", "weight_cap": 0.0, "clip_norm": 1.0, "clip_factor": 0.0, "exclude_after": 0, "trusting": false, "reducer": "mean", "reducer_settings": {}, "require_plan": "", "privacy": {"epsilon": 8, "delta": 0.001, "noise_multiplier": 1.243374}, "population": 3, "seed": 0, "keep_last": 20, "keep_every": 100}	4d80ab486bc364b147f0b78d9891c4ab8f1e2e5282db7584d43c28013132cb67	2647	fedavg	{"name": "accuracy", "maximise": true, "share": true, "unit": ""}	d9b237c73d1feda28eee1822c95f4eb05876aa92182242c5667380b9cf32655b	840
-open	1795918132.9282138	running		{"rounds": 50, "stop_after": 0, "target_metrics": {}, "cohort": "all", "minimum_devices": 3, "quorum": "50%", "deadline": 3600.0, "max_attempts": 10, "heartbeat_timeout": 120.0, "over_selection": "0%", "asynchronous": 0, "max_staleness": 20, "labels": {}, "trusted_labels": false, "private_classes": false, "sampling": "uniform", "uplink_encoding": "float32", "downlink_encoding": "float32", "weight_cap": 1.25, "clip_norm": 0.0, "clip_factor": 1.25, "exclude_after": 0, "trusting": false, "reducer": "mean", "reducer_settings": {}, "require_plan": "", "privacy": {}, "population": 0, "seed": 0, "keep_last": 20, "keep_every": 100}	4d80ab486bc364b147f0b78d9891c4ab8f1e2e5282db7584d43c28013132cb67	2647	fedavg	{"name": "accuracy", "maximise": true, "share": true, "unit": ""}	d9b237c73d1feda28eee1822c95f4eb05876aa92182242c5667380b9cf32655b	840
+digits	1795920474.7211232	finished		{"rounds": 3, "stop_after": 0, "target_metrics": {}, "cohort": "all", "minimum_devices": 3, "quorum": "50%", "deadline": 3600.0, "max_attempts": 10, "heartbeat_timeout": 120.0, "over_selection": "0%", "asynchronous": 0, "max_staleness": 20, "labels": {}, "trusted_labels": false, "private_classes": false, "sampling": "uniform", "uplink_encoding": "float32", "downlink_encoding": "float32", "weight_cap": 1.25, "clip_norm": 0.0, "clip_factor": 1.25, "exclude_after": 0, "trusting": false, "reducer": "mean", "reducer_settings": {}, "require_plan": "", "privacy": {}, "population": 0, "seed": 0, "keep_last": 20, "keep_every": 100}	4d80ab486bc364b147f0b78d9891c4ab8f1e2e5282db7584d43c28013132cb67	2647	fedavg	{"name": "accuracy", "maximise": true, "share": true, "unit": ""}	d9b237c73d1feda28eee1822c95f4eb05876aa92182242c5667380b9cf32655b	840
+private	1795920481.7026951	finished		{"rounds": 10, "stop_after": 0, "target_metrics": {}, "cohort": "2", "minimum_devices": 1, "quorum": "50%", "deadline": 3600.0, "max_attempts": 10, "heartbeat_timeout": 120.0, "over_selection": "0%", "asynchronous": 0, "max_staleness": 20, "labels": {}, "trusted_labels": false, "private_classes": false, "sampling": "uniform", "uplink_encoding": "float32", "downlink_encoding": "float32", "weight_cap": 0.0, "clip_norm": 1.0, "clip_factor": 0.0, "exclude_after": 0, "trusting": false, "reducer": "mean", "reducer_settings": {}, "require_plan": "", "privacy": {"epsilon": 8, "delta": 0.001, "noise_multiplier": 1.243374}, "population": 3, "seed": 0, "keep_last": 20, "keep_every": 100}	4d80ab486bc364b147f0b78d9891c4ab8f1e2e5282db7584d43c28013132cb67	2647	fedavg	{"name": "accuracy", "maximise": true, "share": true, "unit": ""}	d9b237c73d1feda28eee1822c95f4eb05876aa92182242c5667380b9cf32655b	840
+open	1795920494.8808568	running		{"rounds": 50, "stop_after": 0, "target_metrics": {}, "cohort": "all", "minimum_devices": 3, "quorum": "50%", "deadline": 3600.0, "max_attempts": 10, "heartbeat_timeout": 120.0, "over_selection": "0%", "asynchronous": 0, "max_staleness": 20, "labels": {}, "trusted_labels": false, "private_classes": false, "sampling": "uniform", "uplink_encoding": "float32", "downlink_encoding": "float32", "weight_cap": 1.25, "clip_norm": 0.0, "clip_factor": 1.25, "exclude_after": 0, "trusting": false, "reducer": "mean", "reducer_settings": {}, "require_plan": "", "privacy": {}, "population": 0, "seed": 0, "keep_last": 20, "keep_every": 100}	4d80ab486bc364b147f0b78d9891c4ab8f1e2e5282db7584d43c28013132cb67	2647	fedavg	{"name": "accuracy", "maximise": true, "share": true, "unit": ""}	d9b237c73d1feda28eee1822c95f4eb05876aa92182242c5667380b9cf32655b	840
 \.
 
 
@@ -1185,7 +1187,7 @@ open	1795918132.9282138	running		{"rounds": 50, "stop_after": 0, "target_metrics
 --
 
 COPY public.schema (readable_from, release) FROM stdin;
-1	0.1.0
+1	0.2.0
 \.
 
 
@@ -1194,7 +1196,7 @@ COPY public.schema (readable_from, release) FROM stdin;
 --
 
 COPY public.tokens (secret_sha256, uses, uses_left, expires, created, operator, device, revoked) FROM stdin;
-b2cf49d0241cfac518c2593994010d813bba016ad5d170f5bf65bd62476c3834	4	0	1796004496.50756	1795918096.50756	operator		0
+a05825dfd28683646a23a3df34a1260e15d55b0706edca31146e77344000cb7a	4	0	1796006867.707562	1795920467.707562	operator		0
 \.
 
 
@@ -1203,8 +1205,8 @@ b2cf49d0241cfac518c2593994010d813bba016ad5d170f5bf65bd62476c3834	4	0	1796004496.
 --
 
 COPY public.webhook_events (number, id, created, body, attempts, due, claimed, refused) FROM stdin;
-2	evt_0c350e93090e45dba45be157c4802461	1795918120.947491	{"id":"evt_0c350e93090e45dba45be157c4802461","type":"run.ended","time":"2026-11-29T02:08:40Z","data":{"run":"private","status":"finished","round":10,"reason":""}}	0	1795918120.947491	0	f
-1	evt_a7a32095002d460799b36c9722f4e45b	1795918114.780692	{"id":"evt_a7a32095002d460799b36c9722f4e45b","type":"run.ended","time":"2026-11-29T02:08:34Z","data":{"run":"digits","status":"finished","round":3,"reason":""}}	5	1795918138.0401547	0	f
+2	evt_5b23531f07ab4035a05e363f13eef4db	1795920485.022219	{"id":"evt_5b23531f07ab4035a05e363f13eef4db","type":"run.ended","time":"2026-11-29T02:48:05Z","data":{"run":"private","status":"finished","round":10,"reason":""}}	0	1795920485.022219	0	f
+1	evt_c5c1e7451f454bb59ca630c964fc7616	1795920479.666027	{"id":"evt_c5c1e7451f454bb59ca630c964fc7616","type":"run.ended","time":"2026-11-29T02:47:59Z","data":{"run":"digits","status":"finished","round":3,"reason":""}}	5	1795920507.2766693	0	f
 \.
 
 
@@ -1732,5 +1734,5 @@ ALTER TABLE ONLY public.rounds
 -- PostgreSQL database dump complete
 --
 
-\unrestrict vzlN4AiZCWby0pUcvODdPqLsijv9MQ5vFjzDjAOtsvcGstxESkWRGUwKBfneOY9
+\unrestrict Hc3v1M928qcje3LySLpkSwHtdKKYhe5XfiLZaVfBnTKu8n8OlJiXdVpUmNKzMQ0
 
