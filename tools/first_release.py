@@ -65,7 +65,7 @@ def main() -> None:
     """Replace the committed files."""
     with TemporaryDirectory() as name:
         work = Path(name)
-        with _environment({KEYS_VARIABLE: str(work / "keys"), "PYTHONPATH": str(work)}), new_directory(OUTPUT) as made:
+        with environment({KEYS_VARIABLE: str(work / "keys"), "PYTHONPATH": str(work)}), new_directory(OUTPUT) as made:
             (work / "tiny_network.py").write_text(NETWORK)
             _write_data(work, made)
             run("moonfed-export", "keys", "create")
@@ -118,7 +118,7 @@ class _Fleet:
 
     def until_logged(self, text: str) -> None:
         """Wait until the device has logged something."""
-        _until(lambda: text in (self._programs.logs / "device.log").read_text(), f"the device never said {text!r}")
+        until(lambda: text in (self._programs.logs / "device.log").read_text(), f"the device never said {text!r}")
 
 
 def _record(fleet: _Fleet, made: Path) -> None:
@@ -138,7 +138,7 @@ def _record(fleet: _Fleet, made: Path) -> None:
         (made / "release" / "manifest.json").write_bytes(coordinator.connection.fetch(release.manifest))
         (made / "release" / "signature.json").write_bytes(coordinator.connection.fetch(release.signature))
         coordinator.start(fleet.work / "personal", name="unfinished", rounds=100, minimum_devices=1, cohort="all")
-        _until(lambda: coordinator.run("unfinished").round >= 2, "the run never came to its second round")
+        until(lambda: coordinator.run("unfinished").round >= 2, "the run never came to its second round")
         fleet.stop_device()
     samples = str(made / "samples.npz")
     repository = str(made / "repository" / MODEL / "2" / "model.onnx")
@@ -158,7 +158,8 @@ def _record(fleet: _Fleet, made: Path) -> None:
     shutil.copytree(fleet.state, made / "device", symlinks=True)
 
 
-def _until(condition: Callable[[], bool], otherwise: str) -> None:
+def until(condition: Callable[[], bool], otherwise: str) -> None:
+    """Wait until a condition holds; end the program with a sentence if it does not."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline:
@@ -167,7 +168,8 @@ def _until(condition: Callable[[], bool], otherwise: str) -> None:
 
 
 @contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
+def environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set variables of this process, and so of its programs, for a while."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:

@@ -72,7 +72,7 @@ def git(*words: str, check: bool = True) -> subprocess.CompletedProcess[bytes]:
 
 def last_release() -> Release:
     """Return the last release, which is built and installed the first time."""
-    directory = INSTALLED / commit()[:12]
+    directory = INSTALLED / f"{commit()[:12]}-{sys.implementation.cache_tag}"
     with _locked(directory):
         installed = directory / "installed"
         if not installed.exists():

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from moonfed.coordinator.storage.db.migration import RELEASED
 from moonfed.version import CONTRACT_VERSION, PLAN_INTERFACE, RELEASE
 from tests.compatibility.installed_release import install, packages_of
 from tests.compatibility.programs import Programs
 from tests.proto.control.test_added_setting import DECLARATION
+from tests.support.later_migrations import CONTRACTED, EXPANDED
 from tests.support.session_cache import cached
 from tools.build_release import build_wheel
 
 LATER = "77.0.0"
 LATER_CONTRACT = f"{CONTRACT_VERSION.partition('.')[0]}.77"
 LATER_PLAN = "torchscript/77"
-EXPANDED, CONTRACTED = RELEASED.newest + 1, RELEASED.newest + 2  # revisions of the database
 MIGRATION = '''"""{summary}."""
 
 import sqlalchemy as sql

@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 
 from moonfed.client import Coordinator
+from tests.compatibility.first_release_files import FIRST_RELEASE
 from tests.support.coordinator_programs import Programs
-
-STATE = Path(__file__).parent / "first_release" / "coordinator"
 
 
 @pytest.fixture
 def operator(tmp_path: Path) -> Iterator[Coordinator]:
     """An operator of a coordinator of this release, on a copy of that state."""
-    shutil.copytree(STATE, tmp_path / "state")
+    shutil.copytree(FIRST_RELEASE / "coordinator", tmp_path / "state")
     with ExitStack() as stack:
         programs = Programs(tmp_path, stack)
         programs.serve()

@@ -20,6 +20,7 @@ from moonfed.coordinator.storage.db import postgres, sqlite, tables
 from moonfed.coordinator.storage.db.migration import RELEASED
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import VersionMismatch, WrongState
+from tests.compatibility.first_release_files import FIRST_RELEASE
 from tests.support import postgresql
 from tests.support.later_migrations import (
     CONTRACTED,
@@ -32,8 +33,6 @@ from tests.support.later_migrations import (
 )
 from tests.support.refusals import refused
 
-STATE = Path(__file__).parent / "first_release" / "coordinator"
-DUMP = STATE.with_name("postgresql.sql")
 ROOT = Path(__file__).parents[2]
 USED = {
     "runs", "rounds", "blob_references", "participants", "metrics", "eligibility", "device_reports", "device_outcomes",
@@ -46,14 +45,14 @@ USED = {
 def path(tmp_path: Path) -> Path:
     """A copy of the first release's SQLite database."""
     (tmp_path / "state").mkdir()
-    return Path(shutil.copy(STATE / "coordinator.db", tmp_path / "state"))
+    return Path(shutil.copy(FIRST_RELEASE / "coordinator" / "coordinator.db", tmp_path / "state"))
 
 
 @pytest.fixture
 def database(postgresql_server: postgresql.Server) -> str:
     """The URL of a copy of the first release's PostgreSQL database."""
     url = postgresql_server.new_database()
-    load = ["psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", str(DUMP), url]
+    load = ["psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", str(FIRST_RELEASE / "postgresql.sql"), url]
     subprocess.run(load, check=True, capture_output=True)
     return url
 

@@ -19,11 +19,11 @@ from moonfed.coordinator.storage.db.migration import RELEASED
 from moonfed.transport.identity import COORDINATOR_FILE
 from moonfed.v1 import control_pb2
 from tests.compatibility.installed_release import Release
-from tests.compatibility.later_release import CONTRACTED, EXPANDED
 from tests.compatibility.programs import Programs, programs_of, stop, upgrading
 from tests.coordinator.conftest import new_bucket
 from tests.federation.conftest import PATIENCE, Federation
 from tests.replicas.balancer import balancer
+from tests.support.later_migrations import CONTRACTED, EXPANDED
 from tests.support.ports import free_ports
 from tests.support.postgresql import Server
 

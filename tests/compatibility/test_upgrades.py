@@ -12,9 +12,9 @@ import pytest
 
 from moonfed.errors import Unavailable
 from tests.compatibility.installed_release import Release
-from tests.compatibility.later_release import CONTRACTED
 from tests.compatibility.programs import Programs, ended, programs_of, stop, upgrading
 from tests.federation.conftest import Federation
+from tests.support.later_migrations import CONTRACTED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -275,14 +275,19 @@ class Running:
         return time.monotonic() - began
 
 
+def anyone() -> ssl.SSLContext:
+    """Return a context for clients that verify no certificate."""
+    found = ssl.create_default_context()
+    found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
+    return found
+
+
 def _get(action: Document, port: int, timeout: float) -> int:
     """Return the status of a GET, as the kubelet sends it: it verifies no certificate."""
     headers = {each["name"]: each["value"] for each in action.get("httpHeaders", [])}
     connection: http.client.HTTPConnection
     if action.get("scheme") == "HTTPS":
-        anyone = ssl.create_default_context()
-        anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
-        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=timeout, context=anyone)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=timeout, context=anyone())
     else:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     try:

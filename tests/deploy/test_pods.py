@@ -25,7 +25,7 @@ from moonfed.coordinator.console.passwords import set_password
 from moonfed.serving.requests.api_keys import create_key
 from moonfed.transport.join_token import parse_token
 from tests.coordinator.conftest import new_bucket
-from tests.deploy.pods import WAIT, Pod, Running, isolates, missing, named, namespace, rendered
+from tests.deploy.pods import WAIT, Pod, Running, anyone, isolates, missing, named, namespace, rendered
 from tests.support import postgresql
 from tests.support.model_repositories import linear, write_model
 from tests.support.server_certificates import write_certificate
@@ -38,13 +38,7 @@ LOCAL = ("--host=127.0.0.1", "--json")
 COORDINATOR = (*LOCAL, "--fleet-port=0", "--enrolment-port=0", "--metrics-host=127.0.0.1", "--metrics-port=0")
 ENTRYPOINT = ("moonfed-coordinator",)
 PASSWORD = "correct horse battery"
-
-
-def anyone() -> ssl.SSLContext:
-    """Return a context for clients that verify no certificate."""
-    found = ssl.create_default_context()
-    found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
-    return found
+Storage = dict[str, str]
 
 
 def pod(overlay: str, kind: str, name: str, ordinal: str, root: Path) -> Pod:
@@ -69,20 +63,13 @@ class Replica:
         return (self.state / file).read_bytes()
 
 
-@dataclass(frozen=True)
-class Storage:
-    """A database and an object store, and the variables that name them."""
-
-    environment: dict[str, str]
-
-
 @pytest.fixture
 def storage(postgresql_server: postgresql.Server, s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Storage:
+    """The variables that name a database and an object store."""
     postgresql_server.directory.chmod(0o711)  # its socket is open to all of this machine's users
     bucket = new_bucket(s3_server, monkeypatch.setenv)
     database = postgresql_server.new_database()
-    named_by = {"MOONFED_DATABASE": database, "MOONFED_BLOBS": bucket, "AWS_ENDPOINT_URL": s3_server}
-    return Storage(named_by)
+    return {"MOONFED_DATABASE": database, "MOONFED_BLOBS": bucket, "AWS_ENDPOINT_URL": s3_server}
 
 
 @contextmanager
@@ -95,7 +82,7 @@ def replica(ordinal: int, storage: Storage, root: Path, authority: dict[str, byt
         made.give("authority", authority)
     for _ in range(2):  # as of a pod that starts again
         assert made.initialise().returncode == 0
-    with made.running(ENTRYPOINT, COORDINATOR, storage.environment) as running:
+    with made.running(ENTRYPOINT, COORDINATOR, storage) as running:
         ready = running.printed()
         ports = {"fleet": ready["fleet_port"], "enrolment": ready["enrolment_port"], "metrics": ready["metrics_port"]}
         yield Replica(made, running, ports)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 from moonfed.errors import InvalidInput
 
@@ -27,25 +28,36 @@ def compress(source: Path, target: Path) -> None:
 
 
 def decompress(source: Path, target: Path, limit: int) -> None:
-    """Write the file from which `compress` made this one.
+    """Write what a compressed file expands to; memory and time are limited, whatever the file contains.
 
-    Raises InvalidInput if the file is not a Zstandard stream, or as soon as it exceeds `limit` bytes.
+    Raises InvalidInput if the file is not one whole Zstandard frame, or as soon as it exceeds `limit` bytes.
     """
-    options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: WINDOW_LOG}
-    with zstd.ZstdFile(source, options=options) as reader, target.open("wb") as writing:
-        while piece := _next(reader):
+    decompressor = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: WINDOW_LOG})
+    with source.open("rb") as reading, target.open("wb") as writing:
+        while not decompressor.eof:
+            piece = _next(decompressor, reading)
             if writing.tell() + len(piece) > limit:
                 raise InvalidInput(
                     f"the compressed file expands to more than {limit} bytes, the maximum", field="Zstandard size"
                 )
             writing.write(piece)
+        if decompressor.unused_data or reading.read(1):  # millions of tiny frames would take minutes
+            raise _invalid("it goes on after its first frame")
 
 
-def _next(reader: zstd.ZstdFile) -> bytes:
+def _next(decompressor: zstd.ZstdDecompressor, reading: BinaryIO) -> bytes:
+    """Decompress at most a piece; it may be empty before the end."""
+    more = reading.read(PIECE) if decompressor.needs_input else b""
+    if decompressor.needs_input and not more:
+        raise _invalid("it is cut off")
     try:
-        return reader.read(PIECE)
-    except (zstd.ZstdError, EOFError) as error:
-        raise InvalidInput(f"the file is not a valid Zstandard stream: {error}", field="Zstandard stream") from error
+        return decompressor.decompress(more, PIECE)
+    except zstd.ZstdError as error:
+        raise _invalid(str(error)) from error
+
+
+def _invalid(reason: str) -> InvalidInput:
+    return InvalidInput(f"the file is not a valid Zstandard stream: {reason}", field="Zstandard stream")
 
 
 def largest_compressed(size: int) -> int:

@@ -228,6 +228,9 @@ class Metric:
         good = bool(_NAME.fullmatch(self.name))
         require(good, "metric.name", self.name[:100], "lower-case letters, digits and _, the first a letter")
         require(self.unit == "" or self.unit.isprintable(), "metric.unit", self.unit, "printable")
+        for name in ("maximise", "share"):
+            kind = type(getattr(self, name))
+            require(kind is bool, f"metric.{name}", kind.__name__, "true or false")
 
     def unit_of(self, name: str) -> str:
         """Return the unit of a recorded metric, such as `rmse`, `mae@night` or `holdout_rmse`."""

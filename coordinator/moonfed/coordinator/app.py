@@ -87,6 +87,10 @@ class Coordinator:
         self._evaluations.open()
         self._background.spawn(in_thread(self.storage.garbage_collector.sweep))
 
+    async def failure(self) -> None:
+        """Wait until this coordinator must not go on, then raise the reason."""
+        await self._replication.failure()
+
     def _choose_replication(self) -> Replication:
         store = self.storage.store
         if store.leases.holder is None:

@@ -128,7 +128,10 @@ class Running:
 
 
 def serve(settings: ServeSettings, ready: Callable[[Ports], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `ready` is called once the ports accept calls."""
+    """Serve until SIGTERM or SIGINT; `ready` is called once the ports accept calls.
+
+    Raises VersionMismatch once a newer release has contracted the database's schema.
+    """
     if settings.state.exists() and not settings.state.is_dir():
         raise InvalidInput(field="state", value=settings.state, allowed="a directory, or not exist yet")
     for registry in (SERVER_RULES, REDUCERS, NUMBER_FORMATS):
@@ -150,10 +153,13 @@ async def _serve(settings: ServeSettings, storage: Storage, ready: Callable[[Por
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with running(settings, storage) as coordinator:
-        ready(coordinator.ports)
-        await stop.wait()
+    async with running(settings, storage) as serving:
+        ready(serving.ports)
+        reasons = [asyncio.create_task(reason) for reason in (stop.wait(), serving.coordinator.failure())]
+        ended, _ = await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
         _log.info("stopping")
+        for reason in ended:
+            reason.result()
 
 
 @asynccontextmanager

@@ -370,14 +370,6 @@ def test_a_decompression_bomb_stops_at_the_size_that_a_model_has(name: str, decl
     assert not (tmp_path / "decoded.plain").exists()
 
 
-def test_a_stream_with_a_huge_window_is_rejected(tmp_path: Path) -> None:
-    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 27})
-    file = tmp_path / "window"
-    file.write_bytes(compressor.compress(bytes(1000)) + compressor.flush())
-    with refused(InvalidInput, "Zstandard stream"):
-        decode(file, "int8+zstd")
-
-
 @pytest.mark.parametrize("name", KNOWN)
 @given(changes=CHANGES, tail=st.binary(max_size=8))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])

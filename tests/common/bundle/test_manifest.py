@@ -124,6 +124,8 @@ def test_the_models_parameters_are_its_tensors_that_are_trained() -> None:
         ({"training.hyperparameters.mu": "5"}, "canonical"),
         ({"files.plan.pt.sha256": "x"}, "wrong type|sha256"),
         ({"previous_models": -1}, "previous_models is -1"),
+        ({"metric.maximise": {"a": 1}}, "metric.maximise is 'dict'"),
+        ({"metric.share": 1}, "metric.share is 'int'"),
         ({"name": "digits\nrun x: submitted"}, "name is .* control characters"),
         ({"model": "cnn\x1b[2J"}, "model is .* control characters"),
         ({"augmentation": "\u202eenon"}, "augmentation is .* control characters"),

@@ -2,7 +2,6 @@
 -- PostgreSQL database dump
 --
 
-\restrict Hc3v1M928qcje3LySLpkSwHtdKKYhe5XfiLZaVfBnTKu8n8OlJiXdVpUmNKzMQ0
 
 -- Dumped from database version 15.18 (Debian 15.18-0+deb12u1)
 -- Dumped by pg_dump version 15.18 (Debian 15.18-0+deb12u1)
@@ -1734,5 +1733,4 @@ ALTER TABLE ONLY public.rounds
 -- PostgreSQL database dump complete
 --
 
-\unrestrict Hc3v1M928qcje3LySLpkSwHtdKKYhe5XfiLZaVfBnTKu8n8OlJiXdVpUmNKzMQ0
 

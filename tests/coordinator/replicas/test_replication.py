@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import sqlalchemy as sql
 
 from moonfed.coordinator.devices.liveness import Liveness
 from moonfed.coordinator.devices.sessions import Sessions
 from moonfed.coordinator.replicas.presence import Presence
 from moonfed.coordinator.replicas.replication import Replicated, Standalone
 from moonfed.coordinator.runs.handle import RunHandle
+from moonfed.coordinator.storage.db import tables
+from moonfed.coordinator.storage.db.postgres import open_store
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.support.tasks import BackgroundTasks
+from tests.support.coordinator_programs import Programs
 
 Two = tuple[Store, Store]
 
@@ -83,3 +90,18 @@ def test_a_stopping_replica_withdraws_its_devices(two: Two) -> None:
 
     asyncio.run(scenario())
     assert follower.online_devices.all() == {}
+
+
+def test_a_replica_ends_once_a_newer_release_has_contracted_the_schema(url: str, tmp_path: Path) -> None:
+    """It was away while the other replicas were upgraded."""
+    with ExitStack() as stack:
+        programs = Programs(tmp_path, stack)
+        programs.serve("--database", url)
+        store = open_store(url, used_before=True)
+        with store._transactions.write() as connection:
+            connection.execute(sql.update(tables.schema).values(readable_from=10_000))
+        assert programs.process
+        assert programs.process.wait(60) == 6
+        assert store.online_devices.replicas() == 0, "it has withdrawn its entries"
+        store.close()
+    assert "10000" in programs.log.splitlines()[-1]

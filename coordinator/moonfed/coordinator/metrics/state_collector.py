@@ -6,7 +6,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -28,7 +28,7 @@ class StorageState:
     usage: Usage
     registered: int  # devices
     revoked: int  # devices
-    releases: Mapping[str, int] = field(default_factory=dict)  # devices by the release that they reported
+    releases: Mapping[str, int]  # devices by the release that they reported
     replicas: int  # coordinators that share the database and are alive, this one included
     leases: int  # runs whose unexpired lease is this coordinator's
     epsilon: float = 0.0  # the highest that a run with privacy, which has not ended, has spent

@@ -19,7 +19,7 @@ from moonfed.coordinator.storage.run_summaries import RunSummaries, RunSummary
 from moonfed.coordinator.storage.store import Store
 from moonfed.coordinator.support.error_log import log_error
 from moonfed.coordinator.support.tasks import in_thread
-from moonfed.errors import MoonfedError
+from moonfed.errors import MoonfedError, VersionMismatch
 
 HEARTBEATS = 5  # per lease duration, so that one or two may fail
 POLL_SECONDS = 0.25
@@ -97,9 +97,12 @@ class ReplicaMonitor:
         return True
 
     async def run_heartbeats(self) -> None:
-        """Send heartbeats forever; while the database is unavailable, leases expire, and nothing can be committed."""
+        """Send heartbeats; while the database is unavailable, leases expire, and nothing can be committed.
+
+        Raises VersionMismatch once a newer release has contracted the schema.
+        """
         while True:
-            await _retrying(self.heartbeat(), "this replica cannot publish its heartbeat")
+            await _retrying(self.heartbeat(), "this replica cannot publish its heartbeat", VersionMismatch)
             await asyncio.sleep(LEASE_SECONDS / HEARTBEATS)
 
     async def run_polling(self) -> None:
@@ -132,9 +135,11 @@ class ReplicaMonitor:
             await served.set_paused(paused=summary.request == "pause")
 
 
-async def _retrying(work: Coroutine[Any, Any, None], problem: str) -> None:
+async def _retrying(work: Coroutine[Any, Any, None], problem: str, *final: type[Exception]) -> None:
     try:
         await work
+    except final:
+        raise
     except Exception as error:
         log_error(_log, f"{problem}; retrying in {RETRY_SECONDS:g} s", error)
         await asyncio.sleep(RETRY_SECONDS)

@@ -17,6 +17,9 @@ class Replication(Protocol):
     async def start(self) -> None:
         """Start serving the running runs."""
 
+    async def failure(self) -> None:
+        """Wait until this coordinator must not go on, then raise the reason."""
+
     async def stop(self) -> None:
         """Release them, so that other replicas need not wait for the leases to expire."""
 
@@ -38,6 +41,10 @@ class Standalone:
         """Resume all running runs."""
         await self._runs.resume_all()
 
+    async def failure(self) -> None:
+        """Wait forever."""
+        await asyncio.Event().wait()
+
     async def stop(self) -> None:
         """Do nothing: no other coordinator can drive the runs."""
 
@@ -53,8 +60,12 @@ class Replicated:
         """Register this replica, acquire free runs, and start polling the database."""
         await self._monitor.heartbeat()
         await self._monitor.poll()
-        self._background.spawn(self._monitor.run_heartbeats())
+        self._heartbeats = self._background.spawn(self._monitor.run_heartbeats())
         self._background.spawn(self._monitor.run_polling())
+
+    async def failure(self) -> None:
+        """Wait until a newer release has contracted the schema, then raise VersionMismatch."""
+        await self._heartbeats
 
     async def stop(self) -> None:
         """Release the leases and withdraw this replica's online devices."""

@@ -13,9 +13,10 @@ import pytest
 import sqlalchemy as sql
 
 from moonfed.coordinator.storage.db import postgres, tables
+from moonfed.coordinator.storage.db.migration import RELEASED, Migrations
 from moonfed.coordinator.storage.db.postgres import open_store
 from moonfed.errors import Corrupt, InvalidInput, Unavailable
-from tests.support.later_migrations import later_migrations
+from tests.support.later_migrations import EXPANDED, later_migrations
 from tests.support.postgresql import Server
 from tests.support.refusals import refused
 
@@ -65,6 +66,25 @@ def test_a_migration_does_not_wait_long_for_other_transactions(
             open_store(url, used_before=True, backed_up=True, migrations=later)
     open_store(url, used_before=True, backed_up=True, migrations=later).close()
     store.close()
+
+
+def test_a_migration_that_fails_is_an_error_in_one_sentence(url: str, tmp_path: Path) -> None:
+    open_store(url, used_before=False).close()
+    (tmp_path / f"v{EXPANDED:04}_fail.py").write_text(
+        f'''"""Divide by zero."""
+from alembic import op
+
+revision, down_revision = "{EXPANDED:04}", "{RELEASED.newest:04}"
+
+
+def upgrade() -> None:
+    op.execute("SELECT 1 / 0")
+'''
+    )
+    later = Migrations(*RELEASED.directories, tmp_path)
+    with pytest.raises(Unavailable, match=r"division by zero$"):
+        open_store(url, used_before=True, backed_up=True, migrations=later)
+    open_store(url, used_before=True).close()
 
 
 def test_tables_that_cannot_be_created_are_an_error_in_one_sentence(url: str) -> None:

@@ -57,7 +57,7 @@ def open_store(url: str, *, used_before: bool, backed_up: bool = False, migratio
                 )
             if pending := prepare(connection, shown, migrations):
                 _migrate(connection, shown, pending, backed_up=backed_up)
-    except (sql.exc.OperationalError, sql.exc.ProgrammingError) as error:  # the latter: a missing right, a name in use
+    except sql.exc.DatabaseError as error:  # such as a missing right, or rows that cannot be migrated
         engine.dispose()
         raise Unavailable(f"the database {shown} cannot be used: {_reason(error.orig)}") from None
     except BaseException:
