@@ -16,7 +16,7 @@ EXPAND, CONTRACT = migration(2, "Add notes to runs"), migration(3, "Drop names",
 @pytest.mark.parametrize(
     ("migrations", "changes", "going_back"),
     [
-        ([EXPAND], "schema 2 for moonfed", "add notes to runs (0002); going back needs no backup"),
+        ([EXPAND], "schema 2 for moonfed", "add notes to runs (0002); going back needs no restore"),
         ([EXPAND, CONTRACT], "schema 3 for moonfed", "drop names (0003); going back to a release of a schema below 2"),
     ],
 )

@@ -77,9 +77,9 @@ def changes_of(migrations: Sequence[Migration]) -> str:
 
 def announcement(database: str, migrations: Sequence[Migration]) -> str:
     """Return a sentence, without its full stop, about what migrations will do, and what going back then needs."""
-    going_back = "needs no backup"
+    going_back = "needs no restore"
     if readable_from := oldest_readable(migrations):
-        going_back = f"to a release of a schema below {readable_from} then means restoring a backup"
+        going_back = f"to a release of a schema below {readable_from} then needs a restore"
     return (
         f"{database} must be migrated to schema {migrations[-1].number} for moonfed {RELEASE}: "
         f"{changes_of(migrations)}; going back {going_back}"
