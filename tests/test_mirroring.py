@@ -78,7 +78,6 @@ ELSEWHERE = {
         "proto/control/releases.py",
         "proto/control/runs.py",
     ),
-    "tests/compatibility/test_migrations.py": ("coordinator/storage/db/schema.py",),
     "tests/client runs both clients, and the synchronous one is generated": (
         "client/aio/channel.py",
         "client/aio/devices.py",

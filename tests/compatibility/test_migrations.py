@@ -153,6 +153,23 @@ def test_postgresql_is_migrated_only_with_a_backup(database: str, tmp_path: Path
     assert contents_of(database) == before
 
 
+def test_a_contraction_waits_for_a_backup(database: str, tmp_path: Path) -> None:
+    """Else a restart without the option would be refused, though nothing but the waiting contraction is left."""
+    old = postgres.open_store(database, used_before=True)
+    old.online_devices.heartbeat(60)
+    later = later_migrations(tmp_path / "migrations")
+    postgres.open_store(database, used_before=True, backed_up=True, migrations=later).close()
+    old.online_devices.withdraw()
+    old.close()
+    new = postgres.open_store(database, used_before=True, migrations=later)
+    assert revision_of(database) == EXPANDED
+    assert {record.run for record in new.runs()} == {"digits", "private", "open"}
+    new.close()
+    postgres.open_store(database, used_before=True).close()  # so that going back is possible until then
+    postgres.open_store(database, used_before=True, backed_up=True, migrations=later).close()
+    assert revision_of(database) == CONTRACTED
+
+
 def test_replicas_are_upgraded_one_by_one(database: str, tmp_path: Path) -> None:
     def later(directory: str, *, contract: bool = True) -> Store:
         migrations = later_migrations(tmp_path / directory, contract=contract)

@@ -43,7 +43,7 @@ def commands(name: str) -> list[list[str]]:
     return [words for words in executed if words and words[0].rpartition("/")[2] in PROGRAMS]
 
 
-@pytest.mark.parametrize(("name", "number"), [("upgrade", 6), ("kubernetes", 5)])
+@pytest.mark.parametrize(("name", "number"), [("upgrade", 7), ("kubernetes", 5)])
 def test_every_command_line_is_valid(name: str, number: int) -> None:
     found = commands(name)
     assert len(found) == number

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from moonfed.version import RELEASE
 from tests.support.coordinator_programs import ENVIRONMENT, PROGRAM, Programs
 
 pytestmark = pytest.mark.slow
@@ -51,3 +52,14 @@ def test_every_command_has_help_with_an_example(programs: Programs) -> None:
             [*PROGRAM, *command.split(), "--help"], capture_output=True, text=True, env=ENVIRONMENT, check=True
         )
         assert f"Example: moonfed-coordinator {command}" in " ".join(done.stdout.split()), command
+
+
+def test_serving_begins_with_the_release(programs: Programs) -> None:
+    """An operator who has upgraded must see which release answers."""
+    words = ("serve", "--state", str(programs.state), "--insecure", "--fleet-port", "0")
+    with subprocess.Popen([*PROGRAM, *words], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+        assert process.stdout
+        first = process.stdout.readline()
+        process.terminate()
+    assert first.split()[:2] == ["moonfed-coordinator", RELEASE]
+    assert process.returncode == 0

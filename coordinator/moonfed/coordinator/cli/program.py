@@ -21,6 +21,7 @@ from moonfed.coordinator.cli.releases import release_app
 from moonfed.coordinator.cli.runs import run_app
 from moonfed.coordinator.cli.tokens import token_app
 from moonfed.transport.operator_options import DEFAULT_STATE
+from moonfed.version import RELEASE
 
 if TYPE_CHECKING:
     from moonfed.coordinator.server import Ports
@@ -157,4 +158,4 @@ def _print_ready(state: Path, host: str, ports: Ports, json: bool) -> None:
         print_json(document | {"identity": str(state / "operator")})
         return
     enrolment = f", new devices at {host}:{ports.enrolment}" if ports.enrolment else ", without TLS"
-    print(f"moonfed-coordinator serves {state}: devices at {host}:{ports.fleet}{enrolment}", flush=True)
+    print(f"moonfed-coordinator {RELEASE} serves {state}: devices at {host}:{ports.fleet}{enrolment}", flush=True)

@@ -80,11 +80,16 @@ def applicable(pending: Sequence[Migration], replicas: Mapping[str, int]) -> Seq
         (replica, *_) = older(waiting[0])
         raise WrongState(
             f"replica {replica} is of a release that cannot use schema {waiting[0].number}, which this one needs: "
-            "stop it first",
+            "stop it first; nothing was changed",
             field="replica",
             value=replica,
         )
     return now
+
+
+def oldest_readable(migrations: Sequence[Migration]) -> int:
+    """Return the oldest revision whose release can use the result of migrations; 0: it stays what it was."""
+    return max((migration.readable_from for migration in migrations), default=0)
 
 
 def apply(connection: sql.Connection, migrations: Sequence[Migration]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from moonfed.coordinator.storage.db.migration import RELEASED, Migration, Migrations
-from moonfed.coordinator.storage.db.schema import announcement, is_new, migrate, prepare
+from moonfed.coordinator.storage.db.schema import announcement, changes_of, is_new, migrate, prepare
 from moonfed.coordinator.storage.db.tables import NAME
 from moonfed.coordinator.storage.store import Store
 from moonfed.errors import Corrupt, InvalidInput, MoonfedError, Unavailable, WrongState
@@ -36,10 +36,11 @@ _DURABLE = (  # an acknowledged update survives a power loss, whatever the serve
 def open_store(url: str, *, used_before: bool, backed_up: bool = False, migrations: Migrations = RELEASED) -> Store:
     """Open the store in a PostgreSQL database, creating the tables in an empty one, or migrating them.
 
-    `used_before`: True if the tables must exist. `backed_up`: True if they may be migrated. Raises InvalidInput for a
-    URL of something else, Unavailable if the server cannot be reached or the tables cannot be created or migrated,
-    Corrupt if the tables are missing, VersionMismatch for a schema that this release cannot use, and WrongState for one
-    that it may not migrate, or not yet. No error reveals a password.
+    `used_before`: True if the tables must exist. `backed_up`: True if they may be migrated; otherwise, a
+    contraction is left to a later start. Raises InvalidInput for a URL of something else, Unavailable if the server
+    cannot be reached or the tables cannot be created or migrated, Corrupt if the tables are missing, VersionMismatch
+    for a schema that this release cannot use, and WrongState for one that it may not migrate, or not yet. No error
+    reveals a password.
     """
     address = parse_url(url)
     shown = address.render_as_string(hide_password=True).replace("+psycopg", "")
@@ -67,10 +68,14 @@ def open_store(url: str, *, used_before: bool, backed_up: bool = False, migratio
 
 
 def _migrate(connection: sql.Connection, shown: str, pending: Sequence[Migration], *, backed_up: bool) -> None:
-    """Migrate within the connection's transaction."""
+    """Migrate within the connection's transaction; without a backup, leave contractions to a later start."""
     if not backed_up:
+        if all(migration.contracts for migration in pending):
+            _log.info("%s is used as it is; a start with --i-have-a-backup will %s", shown, changes_of(pending))
+            return
         raise WrongState(
-            f"{announcement(shown, pending)}; back it up, with pg_dump, then start with --i-have-a-backup",
+            f"{announcement(shown, pending)}; nothing was changed: back it up, with pg_dump, then start with "
+            "--i-have-a-backup",
             field="schema",
             value=pending[-1].number,
         )

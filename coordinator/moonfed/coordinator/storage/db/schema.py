@@ -14,7 +14,7 @@ import sqlalchemy as sql
 from moonfed.coordinator.storage.blobs.ownership import name_database
 from moonfed.coordinator.storage.db import tables
 from moonfed.coordinator.storage.db.clock import NOW
-from moonfed.coordinator.storage.db.migration import Migration, Migrations, applicable, apply
+from moonfed.coordinator.storage.db.migration import Migration, Migrations, applicable, apply, oldest_readable
 from moonfed.errors import VersionMismatch
 from moonfed.version import RELEASE
 
@@ -48,8 +48,12 @@ def prepare(connection: sql.Connection, database: str, migrations: Migrations) -
     require_readable(found, database, migrations.newest)
     pending = migrations.after(found.revision)
     now = applicable(pending, _replicas(connection) if pending else {})
-    for migration in pending[len(now) :]:
-        _log.info("%s: a later start, without replicas of older releases, will %s", database, _told(migration))
+    if waiting := pending[len(now) :]:
+        _log.info(
+            "%s: a replica of an older release is alive; the next start without one will %s",
+            database,
+            changes_of(waiting),
+        )
     if found.revision > migrations.newest:
         _log.info("%s has schema %d, of moonfed %s, and is used as it is", database, found.revision, found.release)
     return now
@@ -59,16 +63,27 @@ def migrate(connection: sql.Connection, database: str, migrations: Sequence[Migr
     """Apply migrations within the connection's transaction."""
     apply(connection, migrations)
     changes: dict[str, object] = {"release": RELEASE}
-    if contracted := [migration.readable_from for migration in migrations if migration.contracts]:
-        changes["readable_from"] = max(contracted)
+    if readable_from := oldest_readable(migrations):
+        changes["readable_from"] = readable_from
     connection.execute(sql.update(tables.schema).values(changes))
     connection.execute(sql.update(tables.alembic_version).values(version_num=migrations[-1].revision))
-    _log.info("%s: to schema %d", database, migrations[-1].number)
+    _log.info("%s was migrated to schema %d", database, migrations[-1].number)
+
+
+def changes_of(migrations: Sequence[Migration]) -> str:
+    """Return what migrations do, as words after "will"."""
+    return ", ".join(f"{each.summary[0].lower()}{each.summary[1:]} ({each.revision})" for each in migrations)
 
 
 def announcement(database: str, migrations: Sequence[Migration]) -> str:
-    """Return a sentence, without its full stop, about what migrations will do."""
-    return f"{database} must be migrated to schema {migrations[-1].number}: {', '.join(map(_told, migrations))}"
+    """Return a sentence, without its full stop, about what migrations will do, and what going back then needs."""
+    going_back = "needs no restore"
+    if readable_from := oldest_readable(migrations):
+        going_back = f"to a release of a schema below {readable_from} then needs a restore"
+    return (
+        f"{database} must be migrated to schema {migrations[-1].number} for moonfed {RELEASE}: "
+        f"{changes_of(migrations)}; going back {going_back}"
+    )
 
 
 def require_readable(found: SchemaVersion, database: str, newest: int) -> None:
@@ -117,7 +132,3 @@ def _replicas(connection: sql.Connection) -> Mapping[str, int]:
     connection.execute(sql.select(tables.schema).with_for_update())
     alive = sql.select(tables.replicas.c.replica, tables.replicas.c.schema).where(tables.replicas.c.expires > NOW)
     return dict(connection.execute(alive).tuples().all())
-
-
-def _told(migration: Migration) -> str:
-    return f"{migration.summary[0].lower()}{migration.summary[1:]} ({migration.revision})"

@@ -75,7 +75,7 @@ def _begin(connection: sql.Connection) -> None:
 def _migrate(path: Path, pending: Sequence[Migration]) -> None:
     """Copy the database, then migrate it in one transaction, which a kill rolls back."""
     backup = path.with_name(f"{path.name}.before-schema-{pending[-1].number}")
-    _log.info("%s; backup: %s", announcement(str(path), pending), backup)
+    _log.info("%s; it is copied to %s first", announcement(str(path), pending), backup)
     _back_up(path, backup)
     engine = _engine(path, "foreign_keys=OFF")  # a migration that replaces a table would be refused
     try:
