@@ -13,7 +13,7 @@ import sqlalchemy as sql
 
 from moonfed.coordinator.storage.db.migration import RELEASED, Migrations
 from moonfed.coordinator.storage.db.sqlite import open_store
-from moonfed.errors import Corrupt, Unavailable, VersionMismatch
+from moonfed.errors import Corrupt, MoonfedError, Unavailable, VersionMismatch
 from tests.support.later_migrations import CONTRACTED, EXPANDED, later_migrations
 from tests.support.refusals import refused
 from tests.support.store_records import RUN
@@ -39,23 +39,29 @@ def test_a_database_from_before_the_first_release_is_refused(tmp_path: Path) -> 
         assert list(connection.iterdump()) == before
 
 
-def test_a_migration_that_leaves_rows_without_what_they_refer_to_is_undone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [("DELETE FROM runs", Corrupt), ("INSERT INTO runs SELECT * FROM runs", Unavailable), ("DROP oil", Unavailable)],
+)
+def test_a_migration_that_fails_or_leaves_rows_without_what_they_refer_to_is_undone(
+    statement: str, error: type[MoonfedError], tmp_path: Path
+) -> None:
     path = tmp_path / "coordinator.db"
     store = open_store(path)
     store.add_run(RUN)
     store.close()
     (tmp_path / f"v{EXPANDED:04}_careless.py").write_text(
-        f'''"""Lose the runs."""
+        f'''"""Change the runs."""
 from alembic import op
 
 revision, down_revision = "{EXPANDED:04}", "{RELEASED.newest:04}"
 
 
 def upgrade() -> None:
-    op.execute("DELETE FROM runs")
+    op.execute("{statement}")
 '''
     )
-    with pytest.raises(Corrupt, match="which was undone"):
+    with pytest.raises(error, match="migrat"):
         open_store(path, Migrations(*RELEASED.directories, tmp_path))
     store = open_store(path)
     assert store.runs() == [RUN]

@@ -83,6 +83,10 @@ def _migrate(path: Path, pending: Sequence[Migration]) -> None:
             migrate(connection, str(path), pending)
             if connection.exec_driver_sql("PRAGMA foreign_key_check").first():
                 raise Corrupt(_instructions(path, "after its migration, which was undone, rows refer to missing ones"))
+    except sql.exc.DatabaseError as error:  # a full disk, or rows that cannot be migrated
+        raise Unavailable(
+            f"the database {path} cannot be migrated ({error.orig}); nothing was changed", field="database", value=path
+        ) from error
     finally:
         engine.dispose()
 
