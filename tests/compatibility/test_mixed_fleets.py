@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 DEVICES = ("cam-1", "cam-2")  # of the last release, and of this one
 ROUNDS = ("--rounds", "2", "--minimum-devices", "2", "--cohort", "all", "--quorum", "100%")
-ALARMING = re.compile(r" (?:WARNING|ERROR) (?!the plan's process: .*onnxruntime)")
+ALARMING = re.compile(r" (?:WARNING|ERROR) (?!the plan's process: .*onnxruntime|.* has ended )")  # a stopped run
 FIRST, SECOND = "by-commands", "by-client"
 REPORTS = (("run", "list"), ("run", "show", FIRST), ("device", "list"), ("device", "show", "cam-1"),
            ("release", "list"), ("release", "status", "digits"), ("token", "list"), ("operator", "list"))  # fmt: skip

@@ -164,7 +164,7 @@ def test_releases_that_do_not_fit_are_rejected_by_name(calls: Fleet) -> None:
     foreign = replace(foreign, contents={**foreign.contents, stranger[WEIGHTS_FILE]: model_bytes(5.0)})
     missing = changed(good, plan={**good.manifest.plan, WEIGHTS_FILE: ref("never uploaded")})
     cases: list[tuple[Signed, type[MoonfedError], str]] = [
-        (as_bundle, UntrustedRelease, "payload of another type"),
+        (as_bundle, UntrustedRelease, "vnd.moonfed.bundle"),
         (as_other, UntrustedRelease, "version 1 of 'digits', but signed as version 2"),
         (foreign, InvalidInput, "weights of the release are"),
         (missing, NotFound, "was not uploaded"),

@@ -105,6 +105,8 @@ def _run_session(settings: DeviceSettings, metrics: DeviceMetrics | None) -> Non
     set_process_title(f"{NAME}: {connection.device}")
     logs.set_process_fields(device=connection.device)
     _require_trust(settings)
+    with writing(Path(settings.state)):
+        note_version(Path(settings.state))
     os.environ.pop(KEYS_VARIABLE, None)  # the training process needs to know nothing about keys
     worker = WorkerSettings(
         state=settings.state,
@@ -151,7 +153,6 @@ def _sole_user(state: Path) -> Iterator[None]:
     with ExitStack() as stack:
         with writing(state):
             stack.enter_context(directory_lock(state, lambda process: _taken(state, process)))
-            note_version(state)
         yield
 
 
