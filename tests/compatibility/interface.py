@@ -1,4 +1,4 @@
-"""What users' scripts rely on of a release, as facts: those that the next release lacks, or asks for, break scripts."""
+"""Facts about a release that users' scripts rely on: those that the next release lacks, or asks for, break scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This tree as a later release: another setting, plan interface and contract, and two migrations of the database."""
+"""A later release made of this tree: another setting, plan interface and contract, and two migrations."""
 
 from __future__ import annotations
 

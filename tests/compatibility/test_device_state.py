@@ -94,7 +94,7 @@ def test_its_personal_tensors_are_what_they_were(state: Path) -> None:
 
 
 def test_it_predicts_as_it_did(state: Path) -> None:
-    """With its own tensors in the model, by which no other device predicts like it."""
+    """Show that its own tensors are in the model, by which no other device predicts like it."""
     samples, before = str(FIRST_RELEASE / "samples.npz"), contents(state)
     found = json.loads(run("moonfed-client", "predict", samples, "--state", str(state), "--threads", "1", "--json"))
     assert _predicted(found) == _predicted(EXPECTED["predictions"])
@@ -166,7 +166,7 @@ def _predicted(predictions: dict[str, Any]) -> tuple[str, int, list[str]]:
 
 
 def _confidences(predictions: dict[str, Any]) -> list[float]:
-    """Each sample's confidences, in the order of the classes."""
+    """Return each sample's confidences, in the order of the classes."""
     return [
         one["confidence"]
         for row in predictions["predictions"]

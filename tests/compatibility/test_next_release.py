@@ -1,4 +1,4 @@
-"""This release next to a later one, which has another setting, another plan interface and a later contract."""
+"""Fleets of this release and a later one, which has another setting, another plan interface and a later contract."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDS = ("--rounds", "2", "--minimum-devices", "2", "--cohort", "all", "--quoru
 
 @pytest.mark.parametrize("coordinator", ["this", "later"])
 def test_a_later_release_is_in_the_fleet(coordinator: str, federation: Federation, later: Programs) -> None:
-    """Its bundle runs on this release's device by the graphs, which both know."""
+    """Run a later release's bundle on this release's device, by the graphs, which both know."""
     this = Programs()
     serving, other = (this, later) if coordinator == "this" else (later, this)
     with programs_of(federation, serving):

@@ -1,4 +1,4 @@
-"""What the first release published is read: a bundle, a signed release, and a repository of models."""
+"""Files that the first release published: a bundle, a signed release, and a repository of models."""
 
 from __future__ import annotations
 

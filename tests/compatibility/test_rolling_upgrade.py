@@ -1,4 +1,4 @@
-"""Two replicas of one release are upgraded to the next, one by one, under a running round, while devices train."""
+"""Upgrades of two replicas to the next release, one by one, under a running round, while devices train."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def replicas(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Replicas]:
-    """Both replicas, of the older release, behind a balancer, which also the operator uses."""
+    """Replicas of the older release, two of them, behind a balancer, which also the operator uses."""
     storage = ("--database", postgresql_server.new_database(), "--blobs", new_bucket(s3_server, monkeypatch.setenv))
     first, second, *others = free_ports(4)
     made = Replicas(federation, storage, {"first": (first, others[0]), "second": (second, others[1])})

@@ -44,7 +44,7 @@ Contents = dict[str, list[dict[str, Any]]]
 
 
 def later_migrations(directory: Path, *, contract: bool = True) -> Migrations:
-    """The migrations of a release after this one. Without `contract`: of the one before that."""
+    """Return the migrations of a release after this one; without `contract`, of the one before that."""
     directory.mkdir(exist_ok=True)
     (directory / f"v{EXPANDED:04}_expand.py").write_text(_EXPAND)
     if contract:
@@ -53,7 +53,7 @@ def later_migrations(directory: Path, *, contract: bool = True) -> Migrations:
 
 
 def contents(engine: sql.Engine) -> Contents:
-    """The rows of all tables, apart from those about the schema itself."""
+    """Return the rows of all tables, apart from those about the schema itself."""
     found = sorted(set(sql.inspect(engine).get_table_names()) - {"alembic_version", "schema"})
     with engine.connect() as connection:
         return {
@@ -63,7 +63,7 @@ def contents(engine: sql.Engine) -> Contents:
 
 
 def migrated(before: Contents) -> Contents:
-    """What must be in the database after both migrations."""
+    """Return the rows that must be in the database after both migrations."""
     runs = [{**row, "note": "none"} for row in before["runs"]]
     devices = [{**_without(row, "release"), "software": row["release"]} for row in before["devices"]]
     rounds = [{**_without(row, "reason"), "explanation": row["reason"]} for row in before["rounds"]]
@@ -72,7 +72,7 @@ def migrated(before: Contents) -> Contents:
 
 
 def normalised(found: Contents) -> Contents:
-    """The same with columns and rows in one order."""
+    """Return the rows with columns and rows in one order."""
     return {
         table: sorted(({name: row[name] for name in sorted(row)} for row in rows), key=repr)
         for table, rows in found.items()

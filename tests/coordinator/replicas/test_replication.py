@@ -93,7 +93,7 @@ def test_a_stopping_replica_withdraws_its_devices(two: Two) -> None:
 
 
 def test_a_replica_ends_once_a_newer_release_has_contracted_the_schema(url: str, tmp_path: Path) -> None:
-    """It was away while the other replicas were upgraded."""
+    """Start a replica that was away while the others were upgraded."""
     with ExitStack() as stack:
         programs = Programs(tmp_path, stack)
         programs.serve("--database", url)

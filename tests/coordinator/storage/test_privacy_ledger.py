@@ -58,7 +58,7 @@ def commit(store: Store, round_: int, record: RunRecord = PRIVATE, attempt: int 
 
 
 def rows(store: Store) -> list[LedgerEntry]:
-    """All rows of the ledger, oldest first."""
+    """Return all rows of the ledger, oldest first."""
     columns = tables.privacy_releases.c
     with store._transactions.read() as connection:
         found = connection.execute(sql.select(tables.privacy_releases).order_by(columns.number)).mappings()

@@ -21,7 +21,7 @@ NEWER = "moonfed-device/2"
 
 
 def files_of(directory: Path) -> dict[str, tuple[int, bytes]]:
-    """All files with their modes."""
+    """Return all files with their modes."""
     return {
         str(path.relative_to(directory)): (path.stat().st_mode, path.read_bytes() if path.is_file() else b"")
         for path in (directory, *directory.rglob("*"))
